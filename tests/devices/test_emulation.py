@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from tests.devices.emulated import Emulated, MixedDevices
 
 
@@ -117,8 +118,8 @@ def test_host_tensors_stay_on_the_host(gpu: Emulated) -> None:
     assert ones(3).cpu().numpy().tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
-@pytest.mark.parametrize("how", [{}, {"fused": True}, {"foreach": True}], ids=str)
+@each("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+@each("how", [{}, {"fused": True}, {"foreach": True}], ids=str)
 def test_training_computes_what_it_computes_on_the_host(
     kind: type[torch.optim.Optimizer], how: dict[str, bool]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.devices.emulated import Emulated
 from tests.devices.test_methods import pixels, prepared
 from ttabench.conformance.nets import CLASSES
@@ -53,7 +54,7 @@ def follow(name: str, checkpoint: Checkpoint | None, last: int = 0) -> tuple[Eva
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
 # Fused Adam and batch norm, two copies of a network, a memory of images, supports that grow, a decorruptor
 # with its bank, and CMA-ES in double precision.
-@pytest.mark.parametrize("name", ["tent", "cotta", "rotta", "t3a", "quantile", "foa"])
+@each("name", ["tent", "cotta", "rotta", "t3a", "quantile", "foa"])
 def test_a_stopped_stream_goes_on_where_it_was(tmp_path: Path, name: str) -> None:
     with Emulated():
         whole, _ = follow(name, None)

@@ -67,6 +67,19 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "fitted", short)
 
 
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are copies of one that has imported torch: for tests that are not about their start.
+
+    They have the environment of the first test that started one.
+    """
+    from ttabench.run.executors import process
+
+    context = process.mp.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "pytest", "ttabench.run.worker"])
+    monkeypatch.setattr(process.mp, "get_context", lambda _method: context)
+
+
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
 
 

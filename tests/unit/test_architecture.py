@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
+
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("ttabench", "ttabench_methods", "ttabench_reports")
 
@@ -62,7 +64,7 @@ def test_the_core_reaches_methods_and_reports_only_through_entry_points() -> Non
         assert not {n for n in imports(file) if n.split(".")[0] != "ttabench"}, file
 
 
-@pytest.mark.parametrize(
+@each(
     ("statement", "forbidden"),
     [
         ("import ttabench.cli", ("torch", "pandas", "numpy", "rich.progress", "matplotlib")),

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from tests.cases import each
 from ttabench.cell import Cell, Result, canonical
 from ttabench.protocol import Protocol
 
@@ -18,7 +19,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("field", sorted(CHANGES))
+@each("field", sorted(CHANGES))
 def test_identity_changes_with_whatever_changes_the_number(cell: Cell, field: str) -> None:
     assert replace(cell, **{field: CHANGES[field]}).cell_id != cell.cell_id
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import each
 from ttabench.protocol import LARGEST, MODES, RESETS, STREAM_FORMS, Protocol, StreamSpec, parse_call
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"mode": "native"}, {"reset": "never"}, {"precision": "float16"}, {"batch_size": 0}, {"limit": -1},
@@ -110,7 +111,7 @@ def test_a_method_is_frozen_where_it_is_scored_after_adapting(
     assert Protocol(mode=mode, held_out=held_out).frozen is frozen
 
 
-@pytest.mark.parametrize(
+@each(
     "least",
     [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(1e-3)"},
      {"contamination": "noise(0.999)"}, {"held_out": 0.999}, {"reset": "every(1)"}],
@@ -119,7 +120,7 @@ def test_values_at_the_border_are_taken(least: dict[str, object]) -> None:
     assert Protocol(**least)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each(
     "most",
     [{"batch_size": LARGEST}, {"limit": LARGEST}, {"mode": "offline", "epochs": LARGEST}, {"pace": LARGEST},
      {"pace": 1.0, "pace_ratio": LARGEST}, {"reset": f"every({LARGEST})"}],
@@ -132,7 +133,7 @@ def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any
         Protocol(**{**most, name: more})
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "message"),
     [
         ({"mode": "native"}, "mode is 'native'; expected one of online, offline"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.errors import UnusableModel, UserError
@@ -109,7 +110,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "says"), FAULTS.values(), ids=FAULTS)
+@each(("content", "says"), FAULTS.values(), ids=FAULTS)
 def test_an_odd_method_is_one_sentence_and_the_others_can_be_used(
     monkeypatch: pytest.MonkeyPatch, content: Any, says: str
 ) -> None:

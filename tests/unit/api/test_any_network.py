@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from tests.cases import each
 from tests.unit.network_variants import SIZE, VARIANTS, plain, shared_affine
 from ttabench.errors import UserError
 
@@ -105,8 +106,8 @@ def compare(variant: str, method: str) -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
-@pytest.mark.parametrize("method", QUICK)
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.startswith(SLOW)])
+@each("method", QUICK)
 def test_the_same_function_gets_the_same_logits_or_is_refused(variant: str, method: str) -> None:
     compare(variant, method)
 

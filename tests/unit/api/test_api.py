@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from tests.cases import each
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.measure import scoring
@@ -357,7 +358,7 @@ def test_evaluate_says_which_networks_it_takes(net: nn.Module, dtype: torch.dtyp
 IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "says"),
     [
         ((IMAGES.tolist(), "fog", 3), "images are of type list; expected a NumPy array"),
@@ -457,8 +458,8 @@ def test_a_script_that_workers_import_is_told_how_to_call_run_sweep(tmp_path: Pa
 # ---- every batch is looked at
 
 
-@pytest.mark.parametrize("value", [255.0, -0.01, float("nan"), float("inf")])
-@pytest.mark.parametrize("call", ["__call__", "predict"])
+@each("value", [255.0, -0.01, float("nan"), float("inf")])
+@each("call", ["__call__", "predict"])
 def test_a_later_batch_with_wrong_pixels_is_refused_before_anything_is_learned(
     value: float, call: str
 ) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.models.returned_logits import as_classifier
@@ -37,8 +38,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("says", WRONG)
-@pytest.mark.parametrize("wrapped", [False, True])
+@each("says", WRONG)
+@each("wrapped", [False, True])
 def test_what_is_returned_is_named(says: str, wrapped: bool) -> None:
     net: nn.Module = Net(WRONG[says])
     with pytest.raises(UserError, match=f"mine:net {says}"):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.cases import each
 from ttabench.api.source_batches import SourceBatches
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
@@ -28,9 +29,9 @@ def served(provider: SourceBatches | SourceImages, limit: int, shuffle: bool) ->
     return torch.cat(list(provider.batches(8, limit, shuffle)))
 
 
-@pytest.mark.parametrize("batches", [lambda: TENSORS.split(7), loader])
-@pytest.mark.parametrize("limit", [0, 20, 50, 80])
-@pytest.mark.parametrize("shuffle", [False, True])
+@each("batches", [lambda: TENSORS.split(7), loader])
+@each("limit", [0, 20, 50, 80])
+@each("shuffle", [False, True])
 def test_a_request_gets_the_images_that_a_sweep_serves(
     batches: Callable[[], Iterable[object]], limit: int, shuffle: bool
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.unit.cli.test_views import results as results  # the fixture
 from tests.unit.conftest import Output
 from ttabench import registry
@@ -45,7 +46,7 @@ def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[st
     return dict(rows)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_default_that_the_help_shows_is_the_one_in_force(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -69,14 +70,14 @@ def test_the_default_that_the_help_shows_is_the_one_in_force(
             assert shown[1] == str(default)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_help_names_what_an_option_takes(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     helped(ttabench, monkeypatch, verb)
     out = ttabench(*verb.split(), "--help").out
     assert not re.search(r"<(str|int|float|path|bool|list)\b|\\\[", out, re.IGNORECASE), out
-    for param in (each for each in VERBS[verb].params if not getattr(each, "hidden", False)):
+    for param in (one for one in VERBS[verb].params if not getattr(one, "hidden", False)):
         takes_value = not getattr(param, "is_flag", False)
         assert bool(param.metavar) == takes_value, param.name
 
@@ -88,7 +89,7 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         assert "--to" not in names
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "says"),
     [
         (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
@@ -191,7 +192,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_the_terminal_wraps_the_paragraphs_of_the_help(verb: str) -> None:
     paragraphs = VERBS[verb].help.split("\n\n")
     assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
@@ -212,43 +213,54 @@ def test_help_without_a_verb_and_the_short_option(ttabench: Run) -> None:
 # ---- verbs that need no torch
 
 WATCH = """
-import sys
+import json, sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name == "torch":
             raise AssertionError("torch was imported")
 sys.meta_path.insert(0, Refuse())
-sys.argv = ["ttabench", *{arguments!r}]
 from ttabench.cli import main
-main()
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["ttabench", *arguments]
+    print("$", *arguments, flush=True)
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, arguments
 """
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
-        "list corruptions", "figure --list", "cite --methods sar", "cite RESULTS", "status RESULTS",
-        "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
-        "report RESULTS --format csv,markdown --out OUT", "doctor",
-    ],
+WITHOUT_TORCH = (
+    "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
+    "list corruptions", "figure --list", "cite --methods sar", "cite RESULTS", "status RESULTS",
+    "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
+    "report RESULTS --format csv,markdown --out OUT", "doctor",
 )  # fmt: skip
-def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path, arguments: str) -> None:
-    if arguments == "doctor" and any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri")):
-        pytest.skip("a GPU is here, and only torch can tell whether it can use it")
-    words = arguments.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
-    assert ttabench(*words).code == 0  # facts about methods are kept by the first that asks
-    script = WATCH.format(arguments=words)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or "report" not in words
+KEEPS_FACTS = ("list methods", "list archs", "figure --list", "cite --methods sar", "cite RESULTS")
+
+
+def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run commands in a process in which nothing can import torch."""
+    script = [sys.executable, "-c", WATCH, json.dumps(commands)]
+    return subprocess.run(script, capture_output=True, text=True, env=os.environ, check=False)
+
+
+def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path) -> None:
+    gpu = any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri"))
+    commands = {
+        command: command.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
+        for command in WITHOUT_TORCH
+        if not (gpu and command == "doctor")  # only torch can tell whether it can use a GPU
+    }
+    for command in KEEPS_FACTS:  # facts about methods are kept by the first that asks
+        assert ttabench(*commands[command]).code == 0
+    done = without_torch(*commands.values())
+    assert done.returncode == 0, done.stdout[done.stdout.rfind("$ ") :] + done.stderr
+    answers = [answer.partition("\n") for answer in f"\n{done.stdout}".split("\n$ ")[1:]]
+    assert [command for command, _, _ in answers] == [" ".join(words) for words in commands.values()]
+    assert all(answer for _, _, answer in answers)
 
 
 def test_the_watch_would_notice_torch() -> None:
-    script = WATCH.format(arguments=["conform", "source"])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = without_torch(["conform", "source"])
     assert done.returncode != 0
     assert "torch was imported" in done.stderr
 

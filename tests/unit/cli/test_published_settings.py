@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.cases import each
 from ttabench import registry
 
 IMAGENET, CIFAR = 1000, 10
 DIGITS = {"epochs": 3, "minibatch": 20, "per_class": 0.0, "information": 0.0, "views": False}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "dataset", "classes", "expected"),
     [
         ("tent", "any", IMAGENET, {"optimizer": "sgd", "lr": 2.5e-4}),
@@ -38,8 +37,8 @@ def test_settings_of_a_dataset(name: str, dataset: str, classes: int, expected: 
     assert dict(registry.method(name).for_dataset(dataset, classes)) == expected
 
 
-@pytest.mark.parametrize("classes", [2, 10, 100, 200, 1000])
-@pytest.mark.parametrize("name", registry.method_names())
+@each("classes", [2, 10, 100, 200, 1000])
+@each("name", registry.method_names())
 def test_settings_follow_the_classes_and_not_the_name_of_a_dataset(name: str, classes: int) -> None:
     """Images of the user may have any name. digits-c, whose images come with ttabench, is the exception."""
     names = ("cifar10-c", "cifar10-mine-local", "cifar100-c", "mine-local", "imagenet-c", "tinyimagenet-c")

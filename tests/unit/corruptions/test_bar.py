@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit.data_fakes import natural_images
 from ttabench.corruptions import BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.bar import cutout, fourier_noise, lines, sparkles, spline_blurs, warps
@@ -31,8 +32,8 @@ def images() -> np.ndarray:
     return natural_images(40)
 
 
-@pytest.mark.parametrize("severity", [1, 5])
-@pytest.mark.parametrize("name", BAR_CORRUPTIONS)
+@each("severity", [1, 5])
+@each("name", BAR_CORRUPTIONS)
 def test_equal_draws_give_the_pixels_of_the_published_generator(name: str, severity: int) -> None:
     """Recorded with the generator at commit c7d90e3 of facebookresearch/augmentation-corruption."""
     with np.load(GOLDEN, allow_pickle=False) as golden:
@@ -52,7 +53,7 @@ def test_every_corruption_has_its_levels_and_its_functions() -> None:
     assert all(list(levels) == sorted(levels) for levels in LEVELS.values())
 
 
-@pytest.mark.parametrize("name", BAR_CORRUPTIONS)
+@each("name", BAR_CORRUPTIONS)
 def test_an_image_depends_on_its_index_and_the_seed_only(name: str, images: np.ndarray) -> None:
     whole = corrupt(images, name, 3, seed=4)
     assert (corrupt(images[33:36], name, 3, seed=4, start=33) == whole[33:36]).all()
@@ -61,14 +62,14 @@ def test_an_image_depends_on_its_index_and_the_seed_only(name: str, images: np.n
         assert (corrupt(images, name, 3, seed=5) != whole).any()
 
 
-@pytest.mark.parametrize("name", BAR_CORRUPTIONS)
+@each("name", BAR_CORRUPTIONS)
 def test_the_distance_to_the_clean_image_grows_with_the_severity(name: str, images: np.ndarray) -> None:
     distance = [np.abs(corrupt(images, name, s, seed=0) - images.astype(float)).mean() for s in range(1, 6)]
     assert distance[0] > 0
     assert distance[4] > distance[0]
 
 
-@pytest.mark.parametrize("name", BAR_CORRUPTIONS)
+@each("name", BAR_CORRUPTIONS)
 def test_other_sizes_have_no_constants(name: str) -> None:
     with pytest.raises(UserError, match=f"{name} is defined for 32×32 pixels; images are 64×64"):
         corrupt(np.zeros((1, 64, 64, 3), np.uint8), name, 1, seed=0)
@@ -122,7 +123,7 @@ def test_channels_are_zoomed_in_the_order_that_was_drawn(images: np.ndarray) -> 
     assert (first[..., 1] != other[..., 1]).any()
 
 
-@pytest.mark.parametrize("end", [(0, 9), (9, 0), (9, 9), (-7, 3), (4, -11), (0, 0)])
+@each("end", [(0, 9), (9, 0), (9, 9), (-7, 3), (4, -11), (0, 0)])
 def test_a_line_goes_from_its_start_to_its_end_without_gaps(end: tuple[int, int]) -> None:
     weights = lines._line((0, 0), end)
     assert all(0 <= weight <= 1 for weight in weights.values())

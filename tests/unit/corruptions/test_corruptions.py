@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cases import each
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
     CORRUPTIONS,
@@ -87,8 +88,8 @@ def test_unknown_attribute_of_the_package() -> None:
         _ = import_module("ttabench.corruptions").corupt
 
 
-@pytest.mark.parametrize("size", [32, 64])
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("size", [32, 64])
+@each("name", ALL_CORRUPTIONS)
 def test_five_severities_of_images(name: str, size: int) -> None:
     images: Images = synthetic_images(3, size)
     before = images.copy()
@@ -104,7 +105,7 @@ def test_five_severities_of_images(name: str, size: int) -> None:
 # --- streams ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_an_image_s_result_depends_on_its_index_only(name: str, images: Images) -> None:
     whole = corrupt(images, name, 3, 5, workers=1)
     assert np.array_equal(corrupt(images, name, 3, 5, workers=3), whole)
@@ -115,13 +116,13 @@ def test_an_image_s_result_depends_on_its_index_only(name: str, images: Images) 
     assert np.array_equal(corrupt(other, name, 3, 5)[10:], whole[10:])
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_the_seed_matters_where_something_is_random(name: str, images: Images) -> None:
     same = np.array_equal(corrupt(images[:4], name, 2, 0), corrupt(images[:4], name, 2, 1))
     assert same == (name in registry.DETERMINISTIC)
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_corrupt_is_apply_of_the_draws(name: str, images: Images) -> None:
     block = images[engine.BLOCK : 2 * engine.BLOCK]
     corruption = registry.get(name)
@@ -152,8 +153,8 @@ def test_constants_are_those_of_the_published_scripts() -> None:
 # --- the recipes, one image at a time -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [32, 64])
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("size", [32, 64])
+@each("name", ALL_CORRUPTIONS)
 def test_batched_equals_the_plain_recipe(name: str, size: int) -> None:
     """With the same draws, as the per-image reference computes it with other libraries' functions."""
     images: Images = synthetic_images(3, size)
@@ -180,8 +181,8 @@ def test_shift_of_the_second_elastic_step_by_whole_pixels() -> None:
         assert np.abs(moved[:, :, :28].astype(int) - images[:, :, 3:31]).max() <= 1
 
 
-@pytest.mark.parametrize("mirror", ["scipy1.5", "scipy1.6"])
-@pytest.mark.parametrize("severity", SEVERITIES)
+@each("mirror", ["scipy1.5", "scipy1.6"])
+@each("severity", SEVERITIES)
 def test_elastic_without_shifts_is_the_identity(mirror: elastic.Mirror, severity: int) -> None:
     images: Images = synthetic_images(2, 64)
     still = elastic.Bends(np.zeros((2, 3, 2)), np.zeros((2, 2, 64, 64)))
@@ -191,17 +192,15 @@ def test_elastic_without_shifts_is_the_identity(mirror: elastic.Mirror, severity
 # --- fixed points and bounds --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["pixelate", "contrast", "elastic_transform"])
-@pytest.mark.parametrize("level", [0, 37, 128, 255])
+@each("name", ["pixelate", "contrast", "elastic_transform"])
+@each("level", [0, 37, 128, 255])
 def test_flat_images_stay(name: str, level: int) -> None:
     for severity in SEVERITIES:
         off = flat(32, level).astype(int) - corrupt(flat(32, level), name, severity, 0)
         assert 0 <= off.min() <= off.max() <= (0 if name == "pixelate" else 1)
 
 
-@pytest.mark.parametrize(
-    "name", ["gaussian_blur", "defocus_blur", "zoom_blur", "motion_blur", "glass_blur", "jpeg_compression"]
-)
+@each("name", ["gaussian_blur", "defocus_blur", "zoom_blur", "motion_blur", "glass_blur", "jpeg_compression"])
 def test_blurs_lose_at_most_the_truncation_on_flat_images(name: str) -> None:
     for severity in SEVERITIES:
         off = flat(32, 128).astype(int) - corrupt(flat(32, 128), name, severity, 0)
@@ -320,7 +319,7 @@ def test_speckle_noise_grows_with_the_value() -> None:
         )
 
 
-@pytest.mark.parametrize("rate", [*constants.SHOT_NOISE[32], *constants.SHOT_NOISE[64]])
+@each("rate", [*constants.SHOT_NOISE[32], *constants.SHOT_NOISE[64]])
 def test_alias_tables_hold_the_law_of_shot_noise(rate: float) -> None:
     threshold, alias = noise._alias_tables(rate)
     keep = threshold.reshape(256, 256) / 2**24
@@ -365,7 +364,7 @@ def test_impulses_hit_the_stated_share_of_values_each_on_its_own(size: int) -> N
         assert pairs == close_to(amount**2, sqrt(amount**2 / hit[..., 0].size))
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@each("name", RANDOM)
 def test_draws_of_neighbouring_images_differ(name: str) -> None:
     images = np.broadcast_to(synthetic_images(1, 32), (3, 32, 32, 3)).copy()
     first, second, third = corrupt(images, name, 3, 0)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import ttabench
+from tests.cases import each
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
     SEVERITIES,
@@ -45,7 +46,7 @@ def official(shared: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
     return golden.GoldenFolder.open(folder)
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_pixels_of_the_published_generator(name: str, official: golden.GoldenFolder, shared: Path) -> None:  # type: ignore[name-defined]
     textures = load_frost_textures(shared / "data" / "frost")
     runs = list(official.read(f"{name}.webp"))
@@ -54,7 +55,7 @@ def test_pixels_of_the_published_generator(name: str, official: golden.GoldenFol
         assert np.array_equal(official.replay(run, textures), run.images), run
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_hashes_of_six_images(name: str, official: golden.GoldenFolder, shared: Path) -> None:  # type: ignore[name-defined]
     textures = load_frost_textures(shared / "data" / "frost")
     hashes = golden_hashes.Hashes.of(official)
@@ -64,7 +65,7 @@ def test_hashes_of_six_images(name: str, official: golden.GoldenFolder, shared: 
         assert equal >= replay_script.UNEQUAL.get(("official-224", name), 6)
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_plain_reference(name: str) -> None:
     textures = procedural_frost_textures()
     for severity in (2, 5):
@@ -75,7 +76,7 @@ def test_plain_reference(name: str) -> None:
         assert np.count_nonzero(off) <= 1e-3 * off.size
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_depends_on_index_and_seed_alone(name: str) -> None:
     whole = corrupt_any_size(IMAGES, name, 4, 7)
     part = corrupt_any_size(IMAGES[2:3], name, 4, 7, start=2, workers=1)
@@ -106,7 +107,7 @@ def test_other_sizes_are_resized_with_a_note() -> None:
         ttabench.corrupt(IMAGES[:1], "contrast", 5)
 
 
-@pytest.mark.parametrize(("side", "nearest"), [(28, 32), (48, 64), (96, 64), (128, 224), (384, 224)])
+@each(("side", "nearest"), [(28, 32), (48, 64), (96, 64), (128, 224), (384, 224)])
 def test_nearest_size(side: int, nearest: int) -> None:
     assert nearest_size(side) == nearest
 

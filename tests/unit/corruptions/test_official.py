@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import each
 from ttabench.corruptions import ALL_CORRUPTIONS, load_frost_textures, procedural_frost_textures
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
@@ -32,7 +33,7 @@ def cifar(shared: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
     return golden.GoldenFolder.open(folder)
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_pixels_of_the_published_generator(name: str, cifar: golden.GoldenFolder, shared: Path) -> None:  # type: ignore[name-defined]
     textures = load_frost_textures(shared / "data" / "frost") if name == "frost" else None
     files = [file for file, entry in cifar.meta["files"].items() if entry["corruption"] == name]
@@ -129,7 +130,7 @@ def test_wrong_pixels_fail(made: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "0.3906 %" in failed[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "message"),
     [
         ({}, "holds neither golden pixels"),

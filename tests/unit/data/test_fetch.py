@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.web import Mirror, two_at_once
 from ttabench.data.catalog import listing
@@ -384,7 +385,7 @@ def test_unpacked_files_are_ordinary(tmp_path: Path) -> None:
     assert (tmp_path / "in" / "x").stat().st_mode & 0o7111 == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("member", "target"),
     [
         ("Tiny-ImageNet-C/frost/1/n1/a.JPEG", "frost/1/n1/a.JPEG"),
@@ -685,7 +686,7 @@ def test_the_address_of_a_mirror_is_asked_in_ascii(given: str, asked: str) -> No
     assert _web_folder(given) == asked
 
 
-@pytest.mark.parametrize(
+@each(
     "given",
     ["ftp://x", "x", "http:///x", "http://[::1/", "http://h:99999/", "http://a..ä/", "http://h/\udce4"],
 )

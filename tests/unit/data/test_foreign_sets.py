@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit.made_cells import cells
 from ttabench.data import catalog, foreign
 from ttabench.data.catalog import foreign_set
@@ -43,7 +44,7 @@ class Made(Dataset):
         return Labelled(np.full((5, 8, 8, 3), 255, np.uint8), np.zeros(5, np.int64))
 
 
-@pytest.mark.parametrize("name", ["cifar10.1", "cifar100-c", "imagenet-c[5]", "v1.2-images-local", "7-local"])
+@each("name", ["cifar10.1", "cifar100-c", "imagenet-c[5]", "v1.2-images-local", "7-local"])
 def test_every_name_of_a_dataset_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -67,7 +68,7 @@ def test_noise_stays_noise() -> None:
         assert coded(protocol) is protocol
 
 
-@pytest.mark.parametrize("text", ["a b(0.1)", "x(0.1", "(0.1)", "Upper(0.2)", "../up(0.2)", "x(1)(0.2)", "x"])
+@each("text", ["a b(0.1)", "x(0.1", "(0.1)", "Upper(0.2)", "../up(0.2)", "x(1)(0.2)", "x"])
 def test_what_is_no_name_with_a_share_is_refused(text: str) -> None:
     assert parse_contamination(text) is None
     with pytest.raises(ValueError, match=r"expected NAME\(ε\)"):

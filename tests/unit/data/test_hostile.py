@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Output
 from ttabench.data import catalog
@@ -132,8 +133,8 @@ def _promising(path: Path, promised: int, compression: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-@pytest.mark.parametrize("promised", [6, 10**7, 10**12])
+@each("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@each("promised", [6, 10**7, 10**12])
 def test_an_npz_that_promises_more_than_it_holds_is_refused(
     tmp_path: Path, promised: int, compression: int
 ) -> None:
@@ -191,7 +192,7 @@ def test_nobody_is_told_to_load_a_pickle_as_an_array(tmp_path: Path) -> None:
 LONG = "x" * 5000
 
 
-@pytest.mark.parametrize("name", [LONG, f"/tmp/{LONG}", "a/" * 2500, "x\0y", "~nobody-has-this-name/x"])
+@each("name", [LONG, f"/tmp/{LONG}", "a/" * 2500, "x\0y", "~nobody-has-this-name/x"])
 def test_a_path_that_cannot_exist_is_one_sentence(name: str, tmp_path: Path) -> None:
     calls = (
         lambda: catalog.dataset(name, tmp_path),
@@ -204,8 +205,8 @@ def test_a_path_that_cannot_exist_is_one_sentence(name: str, tmp_path: Path) -> 
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("command", ["verify", "generate", "fetch"])
-@pytest.mark.parametrize("name", [LONG, "\x1b[31mred\x07"])
+@each("command", ["verify", "generate", "fetch"])
+@each("name", [LONG, "\x1b[31mred\x07"])
 def test_no_command_shows_a_traceback_or_obeys_a_name(
     command: str, name: str, ttabench: object, tmp_path: Path
 ) -> None:
@@ -235,7 +236,7 @@ def test_printable_keeps_ordinary_text() -> None:
 # ---- published folders by their path
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "folder", "name"),
     [
         (fakes.make_cifar, "CIFAR-10-C", "cifar10-c"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from ttabench.data import catalog
 from ttabench.data.published import imagenet_subset
@@ -130,7 +131,7 @@ def test_a_list_of_names(root: Path, tmp_path: Path) -> None:
         catalog.dataset("imagenet-c[5k]", root)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "sentence"),
     [
         ("", "names no images"),

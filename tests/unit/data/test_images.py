@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from ttabench.data.own.clean_images import read_clean
 from ttabench.errors import UserError
@@ -42,7 +43,7 @@ def test_16_bit_grey_with_a_portable_header(tmp_path: Path) -> None:
     assert (read(tmp_path / "x") == GREY[..., None]).all()
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+@each("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_other_kinds_become_rgb(tmp_path: Path, mode: str) -> None:
     black_and_white = np.where(GREY > 127, 255, 0).astype(np.uint8)
     path = tmp_path / "x" / "a" / "1.png"

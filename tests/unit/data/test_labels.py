@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.sweep.test_shifts import asked
 from ttabench.data import catalog
@@ -134,7 +135,7 @@ STACKED = {
 }
 
 
-@pytest.mark.parametrize("kind", STACKED)
+@each("kind", STACKED)
 def test_wrong_labels_of_all_severities_are_an_error_of_the_audit_and_of_opening(
     tmp_path: Path, kind: str
 ) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import wait_for
@@ -335,7 +336,7 @@ def test_resizing_takes_the_centred_square(tmp_path: Path) -> None:
         read_clean(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arrays", "says"),
     [
         ({"images": np.zeros((2, 32, 32, 3))}, "no labels; it holds images"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.web import Mirror
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
@@ -77,7 +78,7 @@ def test_an_unknown_class_is_named(tmp_path: Path) -> None:
         NaturalImageNet(fakes.FAKE_IMAGENET_R, tmp_path).corrupted(NATURAL, NO_SEVERITY)
 
 
-@pytest.mark.parametrize("name", [name for name, facts in PUBLISHED.items() if facts.shifted])
+@each("name", [name for name, facts in PUBLISHED.items() if facts.shifted])
 def test_missing_data_says_how_to_get_it(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{name} is not here: .*`ttabench data fetch {name}`"):
         catalog.dataset(name, tmp_path)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.cases import each
 from ttabench.data.own.class_checks import order_of_numbers
 
 
-@pytest.mark.parametrize(
+@each(
     ("names", "says"),
     [
         ("0 1 2 10 11", "class 2 is folder 10, not 2. .* with zeros in front: 00, 01 …"),

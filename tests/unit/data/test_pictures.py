@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.sweep.test_shifts import asked
 from ttabench.corruptions.engine import corrupt
@@ -25,7 +26,7 @@ def clean() -> Images:
     return Digits().test().images[:100]
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "says"),
     [
         (lambda x: x // 128, "pixels are 0 and 1 only"),

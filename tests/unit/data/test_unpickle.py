@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit.data_fakes import clean_images, write_batch
 from ttabench.data.files.unpickle import load_batch
 from ttabench.data.published.cifar_batches import read_batches
@@ -57,7 +58,7 @@ def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
     assert result.labels.tolist() == [4, 0, 9]
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
+@each("protocol", [0, 1, 2, 3, 4])
 def test_what_python_3_wrote_is_read(tmp_path: Path, protocol: int) -> None:
     content = {
         b"data": np.arange(12, dtype=np.uint8).reshape(3, 4),
@@ -79,8 +80,8 @@ class _Runs:
         return self.call
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4])
-@pytest.mark.parametrize("function", [os.system, eval, open, getattr, np.load, np.frombuffer])
+@each("protocol", [0, 2, 4])
+@each("function", [os.system, eval, open, getattr, np.load, np.frombuffer])
 def test_a_hostile_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int, function: object) -> None:
     marker = tmp_path / "was run"
     hostile = {b"data": _Runs(function, f"touch '{marker}'"), b"labels": []}
@@ -110,9 +111,7 @@ def test_a_broken_array_is_an_error_message(tmp_path: Path, state: bytes) -> Non
         load_batch(tmp_path / "batch")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"<html>503</html>", b"\x80\x02}", b"\x80\x02K\x01.", b"\x80\x02\x82\x01."]
-)
+@each("content", [b"", b"<html>503</html>", b"\x80\x02}", b"\x80\x02K\x01.", b"\x80\x02\x82\x01."])
 def test_no_pickle_at_all_is_one_clear_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "batch").write_bytes(content)
     with pytest.raises(UserError, match=r"not a CIFAR batch|a CIFAR batch is a dictionary|refused"):
@@ -128,7 +127,7 @@ def test_channels_and_rows_keep_their_places(tmp_path: Path) -> None:
     assert (read_batches(tmp_path, ("b",), 10).images == image).all()
 
 
-@pytest.mark.parametrize(
+@each(
     ("batch", "reason"),
     [
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}, "for 1 labels"),

@@ -20,6 +20,7 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 from torch import nn
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.classifier import Classifier
@@ -147,7 +148,7 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
     assert made(0.0) != made(1e-2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "told"),
     [
         (("six-blob",), "unknown figure 'six-blob'; did you mean 'six-blobs'?"),
@@ -262,7 +263,7 @@ LOOK = {
 }
 
 
-@pytest.mark.parametrize("name", LOOK)
+@each("name", LOOK)
 def test_it_fills_a_column_and_its_words_can_be_read(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

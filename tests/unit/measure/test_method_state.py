@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import each
 from tests.unit.measure.test_scoring import toy
 from tests.unit.measure.test_streams import Coded, Stopped, protocol
 from tests.unit.measure.test_streams import random as drawing
@@ -137,7 +138,7 @@ def test_storing_changes_nothing_and_takes_copies() -> None:
     assert difference(before, snapshot(fresh)) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "message"),
     [
         (iter([1]), r"Holder\.extra is a list_iterator"),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
@@ -161,7 +162,7 @@ def test_interleaving_keeps_the_order_and_loses_nothing(n: int, foreign: int, se
     assert mixed[mixed < n].tolist() == list(range(n))[::-1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("logits", "message"),
     [
         (torch.full((10, 4), float("nan")), "NaN"),

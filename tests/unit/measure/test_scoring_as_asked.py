@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
 from tests.unit.measure.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -51,10 +52,8 @@ def test_what_a_method_draws_is_a_function_of_the_seed(protocol: Protocol) -> No
     assert correct(0, before=1) != correct(1, before=1)
 
 
-@pytest.mark.parametrize(
-    ("n", "share", "held_out"), [(10, 0.26, 3), (10, 0.24, 2), (11, 0.4, 4), (10, 0.25, 2), (10, 0.35, 4)]
-)
-@pytest.mark.parametrize("mode", ["online", "offline"])
+@each(("n", "share", "held_out"), [(10, 0.26, 3), (10, 0.24, 2), (11, 0.4, 4), (10, 0.25, 2), (10, 0.35, 4)])
+@each("mode", ["online", "offline"])
 def test_the_held_out_share_is_rounded_to_the_nearest_image(
     n: int, share: float, held_out: int, mode: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.cli._facts import _source_data
 from ttabench.conformance.nets import images, nets
@@ -57,8 +58,8 @@ def outputs(net: Classifier) -> dict[str, Tensor]:
 # ---- permission and record
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
-@pytest.mark.parametrize("declared", SOURCE_DATA)
+@each("request_", REQUESTS)
+@each("declared", SOURCE_DATA)
 def test_each_kind_grants_itself_and_less(tiny: dict[str, Classifier], declared: str, request_: str) -> None:
     source = serving(declared)
     if SOURCE_DATA.index(declared) >= SOURCE_DATA.index(KINDS[request_]):
@@ -95,7 +96,7 @@ def test_what_was_served_is_recorded_with_the_most_images(tiny: dict[str, Classi
     }
 
 
-@pytest.mark.parametrize("name", [name for name in REQUESTS if name not in ("channels", "batches")])
+@each("name", [name for name in REQUESTS if name not in ("channels", "batches")])
 def test_a_summary_is_computed_once_and_each_has_its_own_copy(tiny: dict[str, Classifier], name: str) -> None:
     memo: dict[Any, Any] = {}
     first = REQUESTS[name](serving(memo=memo), tiny["BN CNN"])
@@ -230,7 +231,7 @@ def test_a_channel_that_never_moves_has_its_value_for_quantiles() -> None:
     )
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+@each("name", STATISTICS)
 def test_a_statistic_that_a_method_does_not_name_is_refused(name: str) -> None:
     """Tables say what a method was given: nothing may be given that it does not declare."""
     others = tuple(other for other in STATISTICS if other != name)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.cases import each
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
 from ttabench.measure.stream import Stream, arrange
 from ttabench.nn.pixels import to_tensor
@@ -20,7 +21,7 @@ def digest(array: NDArray[np.generic]) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
 
 
-@pytest.mark.parametrize(
+@each(
     ("order", "seed", "expected"),
     [
         ("iid", 0, "b789790f3a1b41a1"),
@@ -94,7 +95,7 @@ def test_batches_follow_the_positions_and_the_last_may_be_short() -> None:
     assert seen == [[9, 8, 7, 6], [5, 4, 3, 2], [1, 0]]
 
 
-@pytest.mark.parametrize(("n", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+@each(("n", "batches"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_the_length_of_a_stream_is_its_number_of_batches(n: int, batches: int) -> None:
     made = stream(n)
     assert (len(made), made.count, made.batch_size) == (batches, n, 4)

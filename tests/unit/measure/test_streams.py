@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.cases import each
 from tests.unit.measure.test_scoring import CLASSES, Toy, toy
 from ttabench.cell import Cell
 from ttabench.corruptions import corrupt
@@ -170,7 +171,7 @@ def test_one_test_set_at_a_time_is_in_memory() -> None:
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), np.uint8)
 
 
-@pytest.mark.parametrize("name", ALL_CORRUPTIONS)
+@each("name", ALL_CORRUPTIONS)
 def test_a_severity_in_between_is_the_mean_of_its_neighbours(name: str) -> None:
     low, between, high = (corrupt_between(PIXELS, name, s, seed=3).astype(float) for s in (2.0, 2.25, 3.0))
     assert np.abs(between - (0.75 * low + 0.25 * high)).max() <= 0.5001
@@ -179,7 +180,7 @@ def test_a_severity_in_between_is_the_mean_of_its_neighbours(name: str) -> None:
     assert np.abs(half - (PIXELS + one) / 2).max() <= 0.5001
 
 
-@pytest.mark.parametrize("name", ["gaussian_noise", "glass_blur", "fog", "frost", "pixelate"])
+@each("name", ["gaussian_noise", "glass_blur", "fog", "frost", "pixelate"])
 def test_pixels_depend_on_the_position_and_not_on_the_batch(name: str) -> None:
     whole = corrupt_between(PIXELS, name, 1.75, seed=3, start=50)
     pieces = [corrupt_between(PIXELS[a : a + 7], name, 1.75, seed=3, start=50 + a) for a in range(0, 40, 7)]
@@ -421,7 +422,7 @@ def spoils() -> Spoils:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("reset", "right"),
     [("continual", 3), ("episodic", 12), ("every(3)", 12), ("every(4)", 9), ("every(6)", 6)],
 )
@@ -440,7 +441,7 @@ def test_a_method_is_reset_every_so_many_batches(reset: str, right: int) -> None
 # ---- limited compute
 
 
-@pytest.mark.parametrize(
+@each(
     ("pace", "ratio", "every"),
     [(0, 1, 1), (1, 1, 1), (1, 0.3, 1), (1, 3, 3), (1, 3.1, 4), (0.5, 3.1, 2), (2, 3.1, 7), (0.1, 3, 1),
      (1 / 3, 3, 1), (0.1, 30, 3), (1, 167, 167)],

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import SIZE, images, nets
@@ -74,10 +75,9 @@ WITH = {  # settings that exist only beside another one
     }.items()
     for key in keys
 }
-each_method = pytest.mark.parametrize("name", method_names())
 
 
-@each_method
+@each("name", method_names())
 def test_every_numeric_setting_states_its_range(name: str) -> None:
     for key, kind in numeric_settings(name):
         allowed = ranges(method(name).Config).get(key)
@@ -85,7 +85,7 @@ def test_every_numeric_setting_states_its_range(name: str) -> None:
         assert list(edges(allowed, kind)), f"{name}.{key} has no bound"
 
 
-@each_method
+@each("name", method_names())
 def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are_taken(name: str) -> None:
     cls = method(name)
     for key, kind in numeric_settings(name):
@@ -99,7 +99,7 @@ def test_values_outside_are_refused_in_one_sentence_and_the_last_ones_inside_are
             assert re.fullmatch(output, str(refused.value)), str(refused.value)
 
 
-@each_method
+@each("name", method_names())
 def test_what_is_no_finite_number_is_refused(name: str) -> None:
     for key, kind in numeric_settings(name):
         expected = "a finite number" if kind is float else "a whole number"
@@ -108,7 +108,7 @@ def test_what_is_no_finite_number_is_refused(name: str) -> None:
                 make_config(method(name), {key: text}, {})
 
 
-@each_method
+@each("name", method_names())
 def test_defaults_for_every_dataset_and_architecture_are_inside(name: str) -> None:
     cls = method(name)
     for num_classes, arch in itertools.product((2, 10, 100, 200, 1000), ARCHITECTURES):
@@ -153,7 +153,7 @@ def net(name: str) -> Classifier:
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
-@each_method
+@pytest.mark.parametrize("name", method_names())
 def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str) -> None:
     cls = method(name)
     for key, value in ends(name):
@@ -186,7 +186,7 @@ def test_settings_of_quantile_matching_that_do_not_go_together() -> None:
 # ---- the mechanism
 
 
-@pytest.mark.parametrize(
+@each(
     ("allowed", "inside", "outside", "sentence"),
     [
         (Range(least=1), (1, 2, 1e300), (0.999, -1, math.inf, math.nan), "a number of at least 1"),
@@ -266,8 +266,8 @@ def test_a_choice_has_its_type_also_beside_none() -> None:
 # ---- the command line
 
 
-@pytest.mark.parametrize("dry", [("--dry-run",), ()], ids=["dry", "run"])
-@pytest.mark.parametrize(
+@each("dry", [("--dry-run",), ()], ids=["dry", "run"])
+@each(
     ("what", "sentence"),
     [
         (("--methods", "tent[lr=nan]"), "tent.lr=nan: expected a finite number."),

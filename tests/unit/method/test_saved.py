@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.method.saved_state import Saved
 
 STRANGE = SimpleNamespace  # its copies are made by a rule of its own
@@ -269,7 +270,7 @@ DEEDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("deed", DEEDS, ids=lambda deed: deed.__name__)
+@each("deed", DEEDS, ids=lambda deed: deed.__name__)
 def test_every_change_is_undone(deed: Callable[[Owner], None]) -> None:
     owner = learner()
     state, before = saved(owner), described(owner)
@@ -521,7 +522,7 @@ def disturb(draw: Random, part: Any, others: list[Any]) -> None:
         part.extra = new
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_any_nested_state_comes_back(seed: int) -> None:
     draw = Random(seed)
     made: list[Any] = []

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.watched_data import Source, Target
@@ -140,7 +141,7 @@ def test_actmad_distance_is_half_blind_to_one_image() -> None:
     assert torch.equal(distance(out, mean, variance), out.abs().mean())
 
 
-@pytest.mark.parametrize(
+@each(
     "out",
     [
         torch.randn(6, 5, 4, 3),
@@ -420,8 +421,8 @@ def test_aqr_is_the_same_in_every_memory_format(shape: tuple[int, ...]) -> None:
         )
     ]
     alone = [aqr.recalibrate(x[:, [c]].flatten(2), quantiles[[c]], 16, 1000) for c in range(shape[1])]
-    for each in result:
-        torch.testing.assert_close(each, torch.cat(alone, dim=1))
+    for one in result:
+        torch.testing.assert_close(one, torch.cat(alone, dim=1))
     assert (result[0].mean((0, 2)) - 10 * torch.arange(shape[1])).abs().max() < 1
 
 
@@ -493,7 +494,7 @@ def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classi
 # ---- what they are served
 
 
-@pytest.mark.parametrize("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA, aqr.AQR])
+@each("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA, aqr.AQR])
 def test_they_belong_together_and_say_what_they_were_served(cls: type, tiny: dict[str, Classifier]) -> None:
     assert cls.family == "alignment"
     method = cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"])

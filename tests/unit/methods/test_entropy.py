@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.cases import each
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
@@ -214,8 +215,8 @@ def test_norms_of_a_mixed_network() -> None:
     assert result["all"] == result["batch"] | {"net.2.weight", "net.2.bias"}
 
 
-@pytest.mark.parametrize("cls", [Tent, EATA])
-@pytest.mark.parametrize(
+@each("cls", [Tent, EATA])
+@each(
     ("kinds", "classes", "expected"),
     [
         (("layer",), 1000, 1e-3),
@@ -328,8 +329,8 @@ def test_redundant_and_unreliable_samples_change_nothing(net: Classifier, x: Ten
     assert torch.equal(method.average, sure)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5, 9, 10, 43, 100, 200, 345, 1000])
-@pytest.mark.parametrize("cls", [EATA, ETA])
+@each("classes", [2, 3, 5, 9, 10, 43, 100, 200, 345, 1000])
+@each("cls", [EATA, ETA])
 def test_the_margin_for_a_dataset_admits_confident_samples(cls: type[EATA], classes: int) -> None:
     config = cls.Config(**cls.for_dataset("any", classes))
     assert config.d_margin > classes**-0.5

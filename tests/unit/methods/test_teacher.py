@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench.errors import Alarm
@@ -302,7 +303,7 @@ def test_sotta_goes_through_its_memory_in_minibatches(monkeypatch: pytest.Monkey
 # ---- all three
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "classes", "expected"),
     [
         (CoTTA, 10, {}),

@@ -13,6 +13,7 @@ import torch
 from scipy.ndimage import affine_transform
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.conformance.nets import images, nets
 from ttabench.nn import use_batch_statistics
 from ttabench_methods import colour, reflected_view, view_average, views
@@ -28,8 +29,8 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     assert not planned
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 3, 32, 32), (2, 3, 17, 24)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each("shape", [(1, 3, 8, 8), (3, 3, 32, 32), (2, 3, 17, 24)])
+@each("dtype", [torch.float32, torch.float64])
 def test_a_view_is_an_image_of_the_same_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = torch.rand(shape, dtype=dtype)
     for _ in range(10):
@@ -136,8 +137,8 @@ def test_blur_keeps_what_is_flat_and_weighs_like_a_gaussian() -> None:
 # ---- ROID's views
 
 
-@pytest.mark.parametrize("shape", [(3, 3, 8, 8), (2, 3, 31, 31), (3, 3, 32, 32), (2, 3, 12, 20)])
-@pytest.mark.parametrize("seed", range(4))
+@each("shape", [(3, 3, 8, 8), (2, 3, 31, 31), (3, 3, 32, 32), (2, 3, 12, 20)])
+@each("seed", range(4))
 def test_a_view_of_roid_is_that_of_the_official_steps(shape: tuple[int, ...], seed: int) -> None:
     """Colours, border by reflection, torchvision's affine map, crop, mirror."""
     x = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -163,9 +164,9 @@ def test_a_view_of_roid_is_that_of_the_official_steps(shape: tuple[int, ...], se
 # ---- many views in few forward passes
 
 
-@pytest.mark.parametrize("name", ["BN CNN", "GN CNN", "LN ViT"])
-@pytest.mark.parametrize("batch", [1, 7, 40])
-@pytest.mark.parametrize("limit", [1, 16, 100])
+@each("name", ["BN CNN", "GN CNN", "LN ViT"])
+@each("batch", [1, 7, 40])
+@each("limit", [1, 16, 100])
 def test_views_together_are_as_views_one_by_one(
     name: str, batch: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,9 +182,7 @@ def test_views_together_are_as_views_one_by_one(
     torch.testing.assert_close(average, one_by_one)
 
 
-@pytest.mark.parametrize(
-    ("batch", "passes"), [(1, [20, 12]), (7, [14] * 16), (10, [20] * 16), (11, [11] * 32), (40, [40] * 32)]
-)
+@each(("batch", "passes"), [(1, [20, 12]), (7, [14] * 16), (10, [20] * 16), (11, [11] * 32), (40, [40] * 32)])
 def test_a_forward_pass_takes_a_bounded_number_of_images(
     batch: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
+from tests.cases import each
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.randaugment import OPERATIONS, randaugment
 
@@ -106,8 +107,8 @@ def smooth() -> Tensor:
     return torch.from_numpy(levels.round().astype(np.uint8))
 
 
-@pytest.mark.parametrize("strength", [-0.9, 0.5])
-@pytest.mark.parametrize("name", OPERATIONS)
+@each("strength", [-0.9, 0.5])
+@each("name", OPERATIONS)
 def test_operation_is_pillows(name: str, strength: float, smooth: Tensor) -> None:
     s = torch.full((4, 1, 1, 1), strength)
     ours = (OPERATIONS[name](smooth.float() / 255, s).clamp(0, 1) * 255).round().permute(0, 2, 3, 1).numpy()

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.models.clean_accuracy import input_warning
@@ -56,8 +57,8 @@ def test_all_labels_of_other_images() -> None:
     assert "surest of it is wrong nearly as often" in noisy_labels(probabilities, np.roll(labels, 1))
 
 
-@pytest.mark.parametrize("scale", [0, 2, 5, 10, 40])
-@pytest.mark.parametrize("sharper", [1, 3, 10])
+@each("scale", [0, 2, 5, 10, 40])
+@each("sharper", [1, 3, 10])
 def test_no_network_with_right_labels_is_doubted(scale: float, sharper: float) -> None:
     """Weak ones, guessing ones, and those that are more sure than they should be."""
     probabilities, labels = network(scale)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench.models.architectures.build import build
 from ttabench.models.training.linear_as_convolution import LinearAsConvolution
 
@@ -18,8 +19,8 @@ def outputs(net: nn.Module, x: Tensor) -> list[Tensor]:
     return [out, *torch.autograd.grad((out * weights).sum(), [x, *net.parameters()])]
 
 
-@pytest.mark.parametrize("shape", [(16, 8), (3, 8), (16, 5, 8), (1, 5, 8), (2, 3, 5, 8), (8,)])
-@pytest.mark.parametrize("bias", [True, False])
+@each("shape", [(16, 8), (3, 8), (16, 5, 8), (1, 5, 8), (2, 3, 5, 8), (8,)])
+@each("bias", [True, False])
 def test_outputs_and_gradients_are_those_of_the_linear_layer(shape: tuple[int, ...], bias: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     net = nn.Linear(8, 6, bias=bias, dtype=torch.float64)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
@@ -85,7 +86,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@each("name", PUBLISHED)
 def test_state_dict_is_that_of_the_published_file(name: str) -> None:
     expected = PUBLISHED[name]
     net = make(name, classes=100 if name.endswith("c100") else 10).net
@@ -95,7 +96,7 @@ def test_state_dict_is_that_of_the_published_file(name: str) -> None:
 
 
 # Millions of parameters as the papers print them.
-@pytest.mark.parametrize(
+@each(
     ("name", "millions"),
     [
         ("cct_2_3x2_32", "0.284"), ("cct_4_3x2_32", "0.482"), ("cct_6_3x2_32", "3.327"),
@@ -193,7 +194,7 @@ GENERAL = [
 ]
 
 
-@pytest.mark.parametrize(("arch", "dataset", "size"), GENERAL)
+@each(("arch", "dataset", "size"), GENERAL)
 def test_presets_classify(arch: str, dataset: str, size: int) -> None:
     classifier = make(arch, dataset=dataset, size=size, classes=17)
     x = torch.rand(2, 3, size, size)
@@ -227,7 +228,7 @@ def test_normalisation_is_inside() -> None:
     torch.testing.assert_close(classifier(x), classifier.net((x - mean) / std))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "canonical"),
     [
         ("cct_7_3x1", "cct_7_3x1_32"), ("cct_7_3x1_sine", "cct_7_3x1_32_sine"), ("cvt_2_4", "cvt_2_4_32"),
@@ -238,7 +239,7 @@ def test_names_may_be_short(name: str, canonical: str) -> None:
     assert resolve(name, dataset="any-c", image_size=32).name == canonical
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "size", "canonical"),
     [
         ("cct_2", 32, "cct_2_3x2_32"), ("cct_4", 64, "cct_4_3x2_64"), ("cct_6", 32, "cct_6_3x1_32"),
@@ -253,8 +254,8 @@ def test_a_depth_alone_is_the_member_its_authors_publish(name: str, size: int, c
     assert resolve(name, dataset="any-c", image_size=size).name == canonical
 
 
-@pytest.mark.parametrize("general", ["cct", "cvt", "vit_lite"])
-@pytest.mark.parametrize("size", [32, 64])
+@each("general", ["cct", "cvt", "vit_lite"])
+@each("size", [32, 64])
 def test_the_preset_is_what_its_depth_stands_for(general: str, size: int) -> None:
     assert resolve(general, dataset="", image_size=size) == resolve(
         f"{general}_7", dataset="", image_size=size
@@ -273,7 +274,7 @@ def test_every_preset_is_a_member() -> None:
     assert {member for preset in PRESETS.values() for member in preset.values()} <= set(MEMBERS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arch", "says"),
     [
         ("resnet81", "did you mean 'resnet18'"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from tests.cases import each
 from ttabench.errors import UserError
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 
@@ -112,7 +113,7 @@ def adapted(net: nn.Module, method: str = "tent") -> ttabench.Adapted:
     )
 
 
-@pytest.mark.parametrize("kind", [LayerNorm, RmsNorm, Whitened, Last, Frozen])
+@each("kind", [LayerNorm, RmsNorm, Whitened, Last, Frozen])
 def test_lookalikes_are_reported_where_they_are_left_out(kind: Any) -> None:
     says = (
         f"tent: 3 layers look like norm layers .* \\(3 {kind.__name__}; the first is body.0.1\\), so methods"
@@ -124,9 +125,7 @@ def test_lookalikes_are_reported_where_they_are_left_out(kind: Any) -> None:
         adapted(Net(kind), "source")  # does not adapt norm layers
 
 
-@pytest.mark.parametrize(
-    "kind", [LayerNorm2d, nn.BatchNorm2d, Scale, Normalise, lambda n: nn.GroupNorm(4, n)]
-)
+@each("kind", [LayerNorm2d, nn.BatchNorm2d, Scale, Normalise, lambda n: nn.GroupNorm(4, n)])
 def test_known_layers_and_other_layers_are_not_reported(kind: Any) -> None:
     net = Net(kind).train()
     before = [module.training for module in net.modules()]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.cases import each
 from tests.unit.models.test_training import TINY
 from ttabench.models.architectures.build import build
 from ttabench.models.training.parts import DrawFrom, Parts
@@ -40,8 +41,8 @@ def gradients(net: nn.Module, size: int, threads: int, seed: int = 0) -> list[Te
     return [*(p.grad for p in net.parameters() if p.grad is not None), noted]
 
 
-@pytest.mark.parametrize("size", [1, 3, 5, 16])
-@pytest.mark.parametrize("threads", [1, 3])
+@each("size", [1, 3, 5, 16])
+@each("threads", [1, 3])
 def test_parts_add_up_to_the_gradient_of_the_whole_batch(size: int, threads: int) -> None:
     net = transformer().eval().double()
     x = torch.rand(IMAGES, 3, 32, 32, generator=generator(1), dtype=torch.float64)

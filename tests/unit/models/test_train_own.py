@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.models.test_training import Bars
 from ttabench.cli.train import tell_checkpoint
@@ -44,8 +45,8 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", ["resnet18_w8", "cct_2_3x2_32", "vit_6_4_32", "resnet20"])
-@pytest.mark.parametrize("images", [40, 300, 1000, 50_000])
+@each("name", ["resnet18_w8", "cct_2_3x2_32", "vit_6_4_32", "resnet20"])
+@each("images", [40, 300, 1000, 50_000])
 def test_a_small_training_set_gets_enough_updates(name: str, images: int) -> None:
     for recipe in ("fast", "paper"):
         plain = recipe_for(MEMBERS[name], "own-c-local", recipe)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.cases import each
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 
@@ -133,7 +133,7 @@ def stages(*depths: int) -> dict[str, nn.Module]:
     return {f"s{i}": Stage([Bottleneck() for _ in range(depth)]) for i, depth in enumerate(depths, 1)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("net", "top"),
     [
         (Net(stages(1, 1, 4, 6)), ["s4.", "norm"]),  # RegNet's

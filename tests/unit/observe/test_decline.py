@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import ttabench
+from tests.cases import each
 from ttabench.data.dataset import Labelled
 from ttabench.observe.decline import Course
 from ttabench.observe.harm import harm_alarm
@@ -27,7 +28,7 @@ def test_a_fall_is_told_with_both_accuracies() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "accuracies",
     [
         (0.06, 0.1, 0.2, 0.4, 0.6),

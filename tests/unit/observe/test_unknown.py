@@ -14,6 +14,7 @@ from PIL import Image
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor, nn
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -41,8 +42,8 @@ def drawn(known: int, foreign: int, seed: int, steps: int = 0) -> tuple[Any, Any
     return a.astype(np.float32), b.astype(np.float32), draw.random(known) < 0.7
 
 
-@pytest.mark.parametrize("steps", [0, 1, 4], ids=["no ties", "many ties", "ties"])
-@pytest.mark.parametrize(("known", "foreign"), [(1, 1), (1, 7), (20, 3), (19, 40), (100, 100), (41, 1)])
+@each("steps", [0, 1, 4], ids=["no ties", "many ties", "ties"])
+@each(("known", "foreign"), [(1, 1), (1, 7), (20, 3), (19, 40), (100, 100), (41, 1)])
 def test_the_figures_are_those_of_scikit_learn(known: int, foreign: int, steps: int) -> None:
     for seed in range(5):
         a, b, right = drawn(known, foreign, seed, steps)
@@ -142,8 +143,8 @@ def test_memory_is_taken_once() -> None:
     assert len(vars(made)["_rows"]) <= 128
 
 
-@pytest.mark.parametrize("share", ["0.2", "0.5", "0.04"])
-@pytest.mark.parametrize("order", ["iid", "dirichlet(0.3)"])
+@each("share", ["0.2", "0.5", "0.04"])
+@each("order", ["iid", "dirichlet(0.3)"])
 def test_foreign_places_are_those_of_the_stream(share: str, order: str) -> None:
     labels = np.arange(40) % 4
     data = Labelled(np.zeros((40, 8, 8, 3), np.uint8), labels)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.cli import _paper
 from ttabench.corruptions.names import CORRUPTIONS
@@ -30,7 +31,7 @@ from ttabench_reports.published.catalog import rows
 Run = Callable[..., Output]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@each("name", EXPERIMENTS)
 def test_every_experiment_has_a_title_and_small_networks(name: str) -> None:
     assert experiments.title(name).endswith(".")
     for task in tasks(name):
@@ -80,7 +81,7 @@ def test_datasets_and_networks_of_the_user_take_the_place_of_the_papers() -> Non
     assert {task.arch for task in tasks("table2", ["cifar10-c"], ["resnet18_w16"])} == {"resnet18_w16"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "published"),
     [
         ("cifar10-own-c-local", "cifar10-c"), ("real-cifar-100-local", "cifar100-c"), ("birds-c-local", ""),

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from textwrap import dedent
 
-import pytest
-
+from tests.cases import each
 from ttabench.provenance.closure import WHOLE, Code, Graph, Module, Node, closure
 from ttabench.provenance.definitions import definitions_of
 from ttabench.provenance.normal_form import code_hash
@@ -42,7 +41,7 @@ def same(one: str, other: str, further: str = "") -> bool:
 TWO = "def a(x): return x + 1\ndef b(x): return x * 2\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("def f(): return g()\ndef g(): return 1", "def f(): return h()\ndef h(): return 1"),
@@ -67,7 +66,7 @@ def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) 
     assert same(one, other, TWO)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         # Which of two is used, and in which order.

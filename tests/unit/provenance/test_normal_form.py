@@ -6,9 +6,8 @@ import ast
 import random
 from pathlib import Path
 
-import pytest
-
 import ttabench
+from tests.cases import each
 from ttabench.provenance.normal_form import code_hash
 
 FUNCTION = '''
@@ -88,17 +87,17 @@ def same(one: str, other: str) -> bool:
     return code_hash(one.encode()) == code_hash(other.encode())
 
 
-@pytest.mark.parametrize("what", SAME)
+@each("what", SAME)
 def test_words_do_not_change_the_hash(what: str) -> None:
     assert same(FUNCTION, changed(*SAME[what]))
 
 
-@pytest.mark.parametrize("what", OTHER)
+@each("what", OTHER)
 def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
     assert not same(FUNCTION, changed(*OTHER[what]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         # A name that is bound in a function is another one than the same name outside.
@@ -150,7 +149,7 @@ def test_these_two_differ(one: str, other: str) -> None:
     assert not same(one, other)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("def f():\n    a = 1\n    return lambda: a", "def f():\n    b = 1\n    return lambda: b"),

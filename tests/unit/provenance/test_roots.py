@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from tests.cases import each
 from tests.unit.other_code import Edits, forget
 from ttabench import registry
 from ttabench.cell import Cell, Result
@@ -156,7 +157,7 @@ def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
     assert gone == ["layers.py is gone", "nets.py is gone"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("arch", "module", "needed"),
     [
         ("resnet18", "", ()),
@@ -245,7 +246,7 @@ def test_all_roots_are_there() -> None:
         assert not member or member in facts.definitions[of].members
 
 
-@pytest.mark.parametrize(
+@each(
     ("dataset", "reader"),
     [
         ("digits-c", "data/digits"),

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from tests.cases import each
 from tests.unit import other_code
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell import Result
@@ -51,8 +52,8 @@ def test_equal_results_pass_whatever_their_order() -> None:
     assert "ok: 180 the same" in printed(outcome)
 
 
-@pytest.mark.parametrize("drop", [0.0, 0.5, 0.999, 1.001, 2.0, 40.0])
-@pytest.mark.parametrize("bound", [0.0, 0.9995, 1.0, 30.0])
+@each("drop", [0.0, 0.5, 0.999, 1.001, 2.0, 40.0])
+@each("bound", [0.0, 0.9995, 1.0, 30.0])
 def test_a_cell_fails_exactly_beyond_the_bound(drop: float, bound: float) -> None:
     frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"), accuracy=lambda row: 75.0)
     outcome = compare(frame, shifted(frame, -drop, corruption="fog"), max_drop=bound, max_mean_drop=100)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.cases import each
 from tests.unit.stored_results import CELL, Right, folder, losing, measured
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -34,7 +35,7 @@ def draw(seed: int = 0, n: int = 600, share: float = 0.8) -> dict[tuple[str, int
 # ---- the tests themselves
 
 
-@pytest.mark.parametrize(("lost", "won"), [(0, 0), (1, 0), (0, 7), (12, 3), (40, 41), (300, 220)])
+@each(("lost", "won"), [(0, 0), (1, 0), (0, 7), (12, 3), (40, 41), (300, 220)])
 def test_mcnemar_is_the_binomial_test(lost: int, won: int) -> None:
     before, after = np.zeros((2, 1000), bool)
     before[:lost], after[lost : lost + won] = True, True

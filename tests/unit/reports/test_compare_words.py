@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from scipy import stats
 
+from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.stored_results import CELL, folder, measured
 from ttabench.cell import Result
@@ -225,9 +226,7 @@ def test_a_shift_without_severities_has_none_in_words() -> None:
     assert " · v2 · seed 1: " in describe(cell()._replace(corruption="v2", severity=0))
 
 
-@pytest.mark.parametrize(
-    ("verdict", "asked"), [("moved", 1), ("chance", 1), ("fell", 1), ("lost", 1), ("new", 0)]
-)
+@each(("verdict", "asked"), [("moved", 1), ("chance", 1), ("fell", 1), ("lost", 1), ("new", 0)])
 def test_what_moved_a_cell_is_asked_where_one_moved(verdict: str, asked: int) -> None:
     outcome = with_everything()
     some = outcome.cells[outcome.cells["verdict"] == "fell"].assign(verdict=verdict, reason_after="")
@@ -243,7 +242,7 @@ def test_a_mean_in_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("p", "shown"),
     [(math.nan, "–"), (0.0, "<0.001"), (0.00099, "<0.001"), (0.001, "0.001"), (0.0312, "0.031"), (1.0, "1")],
 )
@@ -380,14 +379,14 @@ def test_junit_has_a_suite_for_each_architecture_and_dataset_with_its_own_cells(
     assert failed.get("name") == "tent, severity 5: cells"
 
 
-@pytest.mark.parametrize("kept", ["\t", "\n", " ", "a", "\ud7ff", "\ue000", "\ufffd", "\U00010000", "é"])
+@each("kept", ["\t", "\n", " ", "a", "\ud7ff", "\ue000", "\ufffd", "\U00010000", "é"])
 def test_junit_keeps_what_xml_can_hold(kept: str) -> None:
     frame = cells(("tent",), ("cct",))
     outcome = compare(frame, spoil(frame, "failed", f"a{kept}b", corruption="fog"))
     assert f"(a{kept}b)" in str(ElementTree.fromstring(junit(outcome)).findtext(".//failure"))
 
 
-@pytest.mark.parametrize("dropped", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
+@each("dropped", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
 def test_junit_drops_what_xml_cannot_hold(dropped: str) -> None:
     frame = cells(("tent",), ("cct",))
     outcome = compare(frame, spoil(frame, "failed", f"a{dropped}b", corruption="fog"))

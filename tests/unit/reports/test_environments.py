@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
+from tests.cases import each
 from tests.unit.made_cells import cells
 from ttabench_reports.evidence.report import Report
 
@@ -24,7 +23,7 @@ def test_one_environment_is_not_mentioned() -> None:
     assert "environment" not in remarks()
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "says"),
     [
         ({"device": "cuda"}, "The cells were not all measured in one environment: device cpu or cuda."),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import ttabench
 import ttabench_methods
+from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
@@ -89,7 +90,7 @@ def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("5\u00a0%") == r"5~\%"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("d_margin 0.05 < 1/√C", r"d\_margin 0.05 \textless{} 1/$\surd$C"),

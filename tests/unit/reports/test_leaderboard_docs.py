@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.cases import each
 from tests.unit.reports.test_leaderboard import right
 from tests.unit.stored_results import folder
 from tests.unit.written_commands import options_exist
@@ -83,7 +84,7 @@ def test_the_reference_results_are_named_first(repository: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("codes", "expected"),
     [("0 0", 0), ("0 3", 0), ("0 4", 0), ("1 0", 1), ("3 2", 1), ("1 4", 1), ("4 2", 1), ("0 5", 1)],
 )

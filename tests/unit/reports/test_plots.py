@@ -18,6 +18,7 @@ from matplotlib import colormaps, colors
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
@@ -206,7 +207,7 @@ def test_plots_are_a_column_wide_and_nothing_is_cut_off(
         assert all(text.get_size() >= 4.5 for text in drawing.figure.findobj(Text) if text.get_text())
 
 
-@pytest.mark.parametrize("kind", list(plots.DRAWN))
+@each("kind", list(plots.DRAWN))
 def test_a_long_difference_between_tables_is_not_cut_off(
     kind: str, few: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:

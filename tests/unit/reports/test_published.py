@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil
 from tests.unit.tex import compiled
@@ -47,7 +48,7 @@ def test_every_row_is_whole_and_its_printed_mean_is_its_mean() -> None:
         assert values[list(CORRUPTIONS)].mean() == pytest.approx(values["mean"], abs=0.1), key
 
 
-@pytest.mark.parametrize(
+@each(
     ("ours", "theirs", "renamed"),
     [
         ("quantile2026", "appendix_tables", {"accuracy_percent": "accuracy"}),
@@ -90,7 +91,7 @@ def test_rows_of_official_readmes_are_copied_faithfully(shared: Path) -> None:
         assert printed == {c: ours[publication, names.get(name, name.lower()), c] for c in printed}, name
 
 
-@pytest.mark.parametrize("name", published.publications())
+@each("name", published.publications())
 def test_every_entry_fits_its_file(name: str) -> None:
     publication = published.catalog()[name]
     lines = rows_of(name)
@@ -158,7 +159,7 @@ def test_an_interval_is_what_rounds_to_the_number() -> None:
     assert not Interval.of("3.0").meets(Interval.of("3.2"))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_what_is_only_rounded_is_never_a_misprint(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A paper whose every number is right but for the rounding of each by itself."""
     rng = np.random.default_rng(seed)
@@ -214,7 +215,7 @@ def test_the_same_setting_stands_beside_ours() -> None:
     assert (row["published"], row["difference"]) == pytest.approx((75.2, 0.0))
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "why_not"),
     [
         ({"batch_size": 64}, "published for batch size 200, ours is 64"),
@@ -299,7 +300,7 @@ def test_all_180_numbers_of_the_papers_tables_stand_beside_512_images_an_update_
     assert here["why_not"] == "published with minibatch=512, ours has 128"
 
 
-@pytest.mark.parametrize(
+@each(
     ("minibatch", "points", "accuracy"),
     [(128, 10, 65.5), (256, 10, 65.8), (128, 20, 66.8), (256, 20, 65.6), (512, 10, 65.0)],
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
+from tests.cases import each
 from ttabench_reports.evidence.stats import (
     Moments,
     Spread,
@@ -83,7 +84,7 @@ def test_a_mean_that_fell_is_tested_by_images_and_from_three_seeds_on_by_seeds()
     assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 30])
+@each("n", [1, 2, 3, 5, 7, 30])
 def test_where_all_images_change_alike_the_sign_decides(n: int) -> None:
     """However their mean is rounded: that of three times −0.1 is not −0.1."""
     for change in (-0.2, -0.1, -1 / 3):
@@ -92,7 +93,7 @@ def test_where_all_images_change_alike_the_sign_decides(n: int) -> None:
         assert mean_fell([-change] * n) == 1.0
 
 
-@pytest.mark.parametrize(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])
+@each(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])
 def test_mcnemar_is_scipys_binomial_test(a: int, b: int) -> None:
     expected = binomtest(b, a + b, 0.5).pvalue if a + b else 1.0
     assert mcnemar(a, b) == pytest.approx(expected)
@@ -277,7 +278,7 @@ def measured(rng: np.random.Generator, n: int, seeds: int, spread: float) -> tup
     return shares(0.0), shares(0.1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("n", "seeds", "spread"),
     [(300, 1, 0.0), (1000, 1, 0.0), (300, 3, 0.0), (300, 3, 0.05), (300, 3, 0.2), (300, 5, 0.05)],
 )

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.cases import each
 from tests.unit.made_cells import cells, facts, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
@@ -323,7 +324,7 @@ def test_a_seed_that_never_ran_is_said_too() -> None:
     assert np.isnan(shown["mean"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("column", "value", "shown"),
     [
         ("fingerprint", "other-data", "data other-da"),
@@ -700,7 +701,7 @@ def test_display_names_are_the_fields_and_identifiers_stay_in_csv(tmp_path: Path
     assert {label: naming.method(label) for label in names} == names
 
 
-@pytest.mark.parametrize(
+@each(
     ("label", "config", "name"),
     [
         ("stack", '{"first": "quantile", "second": "cotta"}', "Quantile + CoTTA"),
@@ -757,7 +758,7 @@ def test_what_a_method_was_given_is_in_every_csv(tmp_path: Path) -> None:
     assert methods.loc["source", "deviations"] == "none"
 
 
-@pytest.mark.parametrize(
+@each(
     ("about", "source", "short"),
     [
         ({"source_data": ""}, "nothing", "–"),
@@ -811,7 +812,7 @@ def test_what_was_given_in_words_and_in_short(about: dict[str, Any], source: str
     assert (had.source, had.short) == (source, short)
 
 
-@pytest.mark.parametrize(
+@each(
     ("about", "source", "short"),
     [
         ({"base": "quantile", "config": '{"source_features": 10000}'},
@@ -842,7 +843,7 @@ def test_a_row_of_cells_that_are_not_there_says_what_the_method_needs() -> None:
     assert given_.given(row.about).source == "features of source images"
 
 
-@pytest.mark.parametrize(
+@each(
     ("label", "config", "settings"),
     [
         ("quantile", "{}", "defaults"),

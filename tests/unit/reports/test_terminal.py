@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.protocol import Protocol
@@ -35,7 +36,7 @@ def troubled() -> pd.DataFrame:
     return spoil(frame, "failed", "the logits hold NaN", arch="cct", method="quantile", corruption="fog")
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+@each("width", [40, 60, 80, 100, 120, 200])
 def test_it_fits_and_cuts_nothing(troubled: pd.DataFrame, width: int) -> None:
     text = shown(troubled, width)
     assert max(map(len, text.splitlines())) <= width

@@ -231,6 +231,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_death_says_what_happened_and_the_other_jobs_go_on() -> None:
     deadly = [Kills(how) for how in DEATHS]
     events = list(local.run([Says("a"), *deadly, Says("b"), Says("c")], 1))
@@ -278,6 +279,7 @@ class Steps:
         return (Steps(left[:1]) if left else None), (Steps(left[1:]) if left[1:] else None)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_dead_worker_loses_the_cell_it_was_at_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, events = Clock(monkeypatch), []
     for event in local.run([Steps(("a", "kill", "b", "hang", "c", "d"))], 1, limits=Limits(seconds=2)):
@@ -292,10 +294,12 @@ def test_a_dead_worker_loses_the_cell_it_was_at_and_no_other(monkeypatch: pytest
     ]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_job_that_died_once_is_repeated(tmp_path: Path) -> None:
     assert list(local.run([Kills(signal.SIGKILL, tmp_path / "once")], 1)) == ["second time"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_job_offered_to_a_worker_that_has_just_died_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     give, offered = WorkerProcess.give, list[Any]()
 
@@ -312,6 +316,7 @@ def test_a_job_offered_to_a_worker_that_has_just_died_is_not_lost(monkeypatch: p
     assert offered == [Says("a"), Says("a"), Says("b")]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
@@ -326,6 +331,7 @@ def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
     )
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -399,6 +405,7 @@ def test_what_a_job_prints_does_not_hold_it_up_where_nobody_reads(closed: bool) 
     assert output == ["printed"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_a_job_raises_comes_through_even_where_it_cannot_be_pickled() -> None:
     with pytest.raises(RuntimeError, match="Unpicklable: 1 and 2"):
         list(local.run([Raises()], 1))
@@ -470,6 +477,7 @@ def test_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.Monke
     assert [event[0] for event in local.run([Says("a")], 1)] == ["a"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_closed_generator_ends_its_workers_at_once(tmp_path: Path) -> None:
     events = local.run([Hangs(tmp_path), Hangs(tmp_path)], 2)
     first = next(events)

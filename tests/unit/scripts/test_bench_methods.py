@@ -29,6 +29,7 @@ from bench_methods import (
     speed,
 )  # fmt: skip
 
+from tests.cases import each
 from ttabench.classifier import Classifier
 
 BATCH = 16  # four of them make the 64 arrivals that SoTTA waits for
@@ -77,7 +78,7 @@ CLAIMS = {
 BEFORE_LOGITS = ("actmad", "actmad_vit", "ttac", "coral", "spa")
 
 
-@pytest.mark.parametrize(
+@each(
     "case",
     [case for case in CASES if case.floor and not (case.epochs or case.floor.viewed)],
     ids=lambda case: case.label,

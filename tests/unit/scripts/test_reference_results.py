@@ -24,6 +24,7 @@ import reference_results as script
 import tables_of_reference as tables
 from PIL import Image
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, folder, measured
@@ -60,7 +61,7 @@ def methods_of(name: str) -> list[str]:
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name not in (*WILD, COSTS)])
+@each("name", [name for name in FOLDERS if name not in (*WILD, COSTS)])
 def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     all_methods = set(project["entry-points"]["ttabench.methods"])
@@ -77,7 +78,7 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     assert {method.partition("[")[0] for method in named} == all_methods - left_out
 
 
-@pytest.mark.parametrize("file", script.sweeps(), ids=lambda file: file.stem)
+@each("file", script.sweeps(), ids=lambda file: file.stem)
 def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path) -> None:
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if script.folder(file) == PHOTOGRAPHS:
@@ -145,7 +146,7 @@ def test_networks_of_a_folder_are_trained_for_its_epochs(
 OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]
 
 
-@pytest.mark.parametrize("file", OFFLINE_FILES, ids=lambda file: file.stem)
+@each("file", OFFLINE_FILES, ids=lambda file: file.stem)
 def test_all_alignment_methods_run_offline_for_the_epochs_of_quantile_matching(file: Path) -> None:
     """Those that are offline in their paper are in the other files of the folder.
 
@@ -287,7 +288,7 @@ def test_the_sweep_ends_with_the_script(tmp_path: Path) -> None:
 read_once = cache(load.read_one)
 
 
-@pytest.mark.parametrize("file", tables.FILES, ids=lambda file: file.name)
+@each("file", tables.FILES, ids=lambda file: file.name)
 def test_the_tables_are_those_of_the_reference_results(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "read_one", lambda folder: read_once(folder).copy())  # they share folders
     text = file.read_text(encoding="utf-8")
@@ -310,7 +311,7 @@ def test_every_reference_that_is_measured_has_its_tables() -> None:
     assert held - {COSTS} <= shown
 
 
-@pytest.mark.parametrize("name", [*FOLDERS, *ON_GPU])
+@each("name", [*FOLDERS, *ON_GPU])
 def test_reference_results_were_made_with_this_code(name: str) -> None:
     results = tables.RESULTS / name
     if not (results / "sweep.json").exists():
@@ -336,7 +337,7 @@ def changes_since(results: Path) -> set[str]:
 TEXT = "before\n<!-- reference one: {} -->\nas it was\n<!-- end of reference -->\nafter\n"
 
 
-@pytest.mark.parametrize("kind", sorted(tables.KINDS.keys() - {"scores", "times", "costs"}))
+@each("kind", sorted(tables.KINDS.keys() - {"scores", "times", "costs"}))
 def test_a_table_follows_its_store(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     right = {(corruption, 0): rng.random(600) < 0.8 for corruption in ("fog", "snow")}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images
 from tests.unit.stored_results import CELL
@@ -30,7 +31,7 @@ Run = Callable[..., Output]
 # ---- names of datasets
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "../../../../x-local", "/tmp/x-local", "..-local", ".-local", "a/b-local", "a\\b-local", "a\nb-local",
@@ -342,7 +343,7 @@ def test_a_lease_that_is_none_is_left_out(folder: Path, text: bytes) -> None:
 LONG = "x" * 20_000
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         ("sweep", "--methods", LONG), ("sweep", "--archs", LONG), ("sweep", "--datasets", LONG),

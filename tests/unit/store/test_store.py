@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import other_code
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
@@ -374,7 +375,7 @@ def test_a_method_that_is_not_installed_is_one_reason(store: Store, result: Resu
     assert replace(record, data=data).changes == ("nobody is not installed",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("count", "texts", "sentence"),
     [
         (1, ["a.py changed"], "1 stale cell of tent: a.py changed since it was measured"),

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit import other_code
 from tests.unit.made_cells import facts
 from ttabench.cell import Result, canonical
@@ -243,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
 # ---- the folder
 
 
-@pytest.mark.parametrize(
+@each(
     ("names", "free"),
     [
         ((), True), (("sweep.json.d", "cells"), False), (("cells",), True),
@@ -542,7 +543,7 @@ def test_a_line_is_json_with_the_start_of_its_hash(result: Result) -> None:
     assert decode(line[:-1]) == {**record, "sum": hashlib.sha256(head).hexdigest()[:16]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "message"),
     [
         (encode({"a": 1})[:-1].replace(b"1", b"2", 1), "its checksum is not that of its content"),

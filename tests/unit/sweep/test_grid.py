@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.cases import each
 from tests.unit.planning import plan
 from ttabench.errors import UserError
 from ttabench.method import Architecture
@@ -77,7 +78,7 @@ def test_native_mode_is_resolved_so_that_equal_numbers_are_equal_cells() -> None
     assert not native & {p.cell.cell_id for p in plan(grid(mode="offline"), [RESNET])}
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "message"),
     [
         ({"methods": ("tnet",)}, "did you mean 'tent'"),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.cases import each
 from tests.unit.planning import plan
 from ttabench.cell import Cell
 from ttabench.data.catalog import dataset as open_dataset
@@ -71,7 +72,7 @@ def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
     assert grid().reset == "per_corruption"
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "message"),
     [
         (
@@ -365,7 +366,7 @@ def test_a_pace_does_not_begin_anew_with_each_corruption() -> None:
     assert resolve(grid(pace=1.0, stream="recurring(1)"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("share", "images", "part"),
     [
         (0.02, 20, "to score"),
@@ -403,7 +404,7 @@ def test_an_offline_method_has_neither_a_pace_nor_a_stream(changed: dict[str, An
     assert set(plain.values()) == {""}
 
 
-@pytest.mark.parametrize(
+@each(
     ("reset", "mode", "expected"),
     [
         ("episodic", "native", ("online", NOT_RESET)), ("every(3)", "native", ("online", NOT_RESET)),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.errors import UserError
 from ttabench.protocol import parse_stream
@@ -20,7 +21,7 @@ Run = Callable[..., Output]
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "protocols.md"
 
 
-@pytest.mark.parametrize("name", presets())
+@each("name", presets())
 def test_each_is_a_grid_of_known_methods_with_its_source(name: str) -> None:
     grid = make_grid(with_flags(preset(name), {}))
     assert {text.partition("[")[0] for text in grid.methods} <= set(method_names())

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import each
 from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -60,7 +61,7 @@ def test_a_batch_script_is_one_process_however_many_tasks_it_has() -> None:
         pick_shard("auto", script)
 
 
-@pytest.mark.parametrize(
+@each(
     ("variables", "message"),
     [
         ({}, "--shard i/n"),
@@ -77,7 +78,7 @@ def test_variables_that_do_not_say_which_slice(variables: dict[str, str], messag
         pick_shard("auto", variables)
 
 
-@pytest.mark.parametrize("text", ["1", "1/", "/2", "0/2", "3/2", "-1/2", "a/b", "1/2/3"])
+@each("text", ["1", "1/", "/2", "0/2", "3/2", "-1/2", "a/b", "1/2/3"])
 def test_texts_that_are_no_slice(text: str) -> None:
     with pytest.raises(UserError, match="expected i/n"):
         pick_shard(text)

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit import made_cells
 from tests.unit.conftest import Output
 from tests.unit.planning import plan
@@ -56,7 +57,7 @@ def cells(planned: list[Planned], **fields: Any) -> list[Cell]:
 # ---- protocols
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "stored"),
     [
         ("recurring(20)", "recurring(20)"),
@@ -81,7 +82,7 @@ def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
     assert f"stream {stored}" in protocol.caption()
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "message"),
     [
         ({"stream": "recuring(2)"}, r"expected recurring\(K\), gradual, mixed, cdc"),
@@ -183,7 +184,7 @@ def source(name: str, checkpoint: str) -> Source:
     return replace(CIFAR_C, name=name, checkpoint=checkpoint)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rest", "baseline"),
     [
         ("ccc", "ccc", ""),
@@ -287,7 +288,7 @@ def test_a_mixed_stream_is_the_mixed_cell_of_before() -> None:
     assert asked(stream="mixed") == asked(corruptions="mixed")
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "text", "spelled"),
     [
         ("reset", "every(02)", "every(2)"),
@@ -334,7 +335,7 @@ def test_a_dirichlet_stream_is_the_order() -> None:
         resolve(asked(stream="dirichlet(x)"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         ({"stream": "mixed", "corruptions": "fog"}, "mixed interleaves the fifteen"),
@@ -355,9 +356,7 @@ def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
         resolve(asked(**options))
 
 
-@pytest.mark.parametrize(
-    "text", ["source", "source=", "source=x", "=3", "source=0", "source=inf", "source=-1"]
-)
+@each("text", ["source", "source=", "source=x", "=3", "source=0", "source=inf", "source=-1"])
 def test_a_ratio_has_a_form(text: str) -> None:
     with pytest.raises(UserError, match="METHOD=RATIO"):
         asked(pace=1.0, pace_ratio=text)

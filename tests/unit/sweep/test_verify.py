@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL
@@ -591,7 +592,7 @@ def record(result: Result, **environment: Any) -> Record:
     return Record(stored, "s", StoredCode(), {**NOW, **environment})
 
 
-@pytest.mark.parametrize(
+@each(
     ("environment", "wrong", "verdict"),
     [
         ({}, 0, "same"),
@@ -614,8 +615,8 @@ def test_the_bound_holds_on_another_kind_of_machine_only(
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
 
 
-@pytest.mark.parametrize(("wrong", "verdict"), [(0, "same"), (4, "within"), (5, "differs")])
-@pytest.mark.parametrize("stored_on", ["cuda", "cuda:1"])
+@each(("wrong", "verdict"), [(0, "same"), (4, "within"), (5, "differs")])
+@each("stored_on", ["cuda", "cuda:1"])
 def test_a_gpu_may_sum_in_another_order_in_each_run(
     cell: Any, stored_on: str, wrong: int, verdict: str
 ) -> None:

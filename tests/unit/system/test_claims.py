@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.unit.sweep_processes import wait_for
 from ttabench.errors import UserError
 from ttabench.system import claims
@@ -220,7 +221,7 @@ def test_deaths_at_a_cell_are_counted_and_forgotten_by_the_next_sweep(tmp_path: 
     assert os.listdir(folder) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"host": 1}', "null", '{"pid": "x"}'])
+@each("text", ["", "{", "[]", '{"host": 1}', "null", '{"pid": "x"}'])
 def test_a_damaged_lease_is_that_of_a_dead_process(tmp_path: Path, text: str) -> None:
     (tmp_path / "running").mkdir()
     (tmp_path / "running" / "broken.json").write_text(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from ttabench.system.cores import available_cores
 from ttabench.system.files import replace_file, replacing, user_path
 
@@ -68,7 +69,7 @@ def test_cores_that_are_taken_away_do_not_count() -> None:
         os.sched_setaffinity(0, allowed)
 
 
-@pytest.mark.parametrize(
+@each(
     ("limits", "cores"),
     [
         ({}, 64),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
 from ttabench_methods.quantile.bank import Bank, StreamBank, best_beta, control_variate, cosines
 from ttabench_methods.quantile.geometric import quantile_index
 
@@ -49,8 +50,8 @@ def estimates(now: Tensor, beta: float | Tensor) -> Tensor:
     return torch.stack([control_variate(a[:, b].mean(1), s[:, b].mean(1), s.mean(1), beta) for b in BATCHES])
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("amount", [0.01, 0.5])
+@each("beta", [0.0, 0.4, 1.0])
+@each("amount", [0.01, 0.5])
 def test_control_variate_is_unbiased_and_has_the_lemmas_variance(beta: float, amount: float) -> None:
     now = moved(amount)
     seen = estimates(now, beta)

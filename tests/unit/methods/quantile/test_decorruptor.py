@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import each
 from ttabench_methods.quantile.decorruptor import SIZES, Block, Decorruptor
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("shape", [(2, 3, 32, 32), (1, 3, 9, 7), (1, 3, 64, 64)])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("half", [False, True])
+@each("size", SIZES)
+@each("shape", [(2, 3, 32, 32), (1, 3, 9, 7), (1, 3, 64, 64)])
+@each("layout", [torch.contiguous_format, torch.channels_last])
+@each("half", [False, True])
 def test_it_starts_as_the_identity(
     size: str, shape: tuple[int, ...], layout: torch.memory_format, half: bool
 ) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.cases import each
 from ttabench_methods.quantile.geometric import quantile_index, quantile_loss
 
 seeds = st.integers(0, 2**31 - 1)
@@ -88,8 +89,8 @@ def test_large_samples_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(quantile_index(points, x), direct(points, x))
 
 
-@pytest.mark.parametrize("gap", [1e-1, 1e-2, 1e-3, 1e-4, 0.0])
-@pytest.mark.parametrize("offset", [0.0, 1e2])
+@each("gap", [1e-1, 1e-2, 1e-3, 1e-4, 0.0])
+@each("offset", [0.0, 1e2])
 def test_close_pairs_do_not_cancel(gap: float, offset: float) -> None:
     """float32 features that nearly coincide: inner products alone would lose the distance."""
     x = (normal(7, 64, 128) + offset).float()

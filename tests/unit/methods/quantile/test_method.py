@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
 from ttabench.measure.stream import Stream
@@ -167,8 +168,8 @@ def test_online_matching_undoes_a_shift_as_it_goes() -> None:
     assert len(method.stream.features) == 64
 
 
-@pytest.mark.parametrize("batch", [1, 16, 200])
-@pytest.mark.parametrize("clean", [False, True])
+@each("batch", [1, 16, 200])
+@each("clean", [False, True])
 def test_online_matching_does_no_harm_as_it_comes(batch: int, clean: bool) -> None:
     x, labels = (to_bytes(images(200, 2)[0]), torch.arange(200) % 4) if clean else shifted(200)
     method = Quantile(classifier(), QuantileConfig())

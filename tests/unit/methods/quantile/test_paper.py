@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit.made_quantile import classifier, shifted, source
 from ttabench.measure.stream import Stream
 from ttabench.registry import method
@@ -26,8 +27,8 @@ def test_its_settings_are_the_papers() -> None:
     assert config.regulariser > 0  # a term of the paper's, of a weight it does not give
 
 
-@pytest.mark.parametrize(("classes", "points"), [(10, 1000), (100, 1000), (200, 2000)])
-@pytest.mark.parametrize("dataset", ["cifar10", "digits-c"])
+@each(("classes", "points"), [(10, 1000), (100, 1000), (200, 2000)])
+@each("dataset", ["cifar10", "digits-c"])
 def test_points_are_as_many_as_in_its_tables_and_nothing_else_depends_on_the_dataset(
     dataset: str, classes: int, points: int
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
 from tests.unit.made_quantile import classifier, images, prepared, shifted, to_bytes
 from ttabench.measure.stream import Stream
 from ttabench.nn.pixels import to_tensor
@@ -20,7 +21,7 @@ def result(method: Quantile, x: Tensor) -> Views:
     return Views(method.matching, method.matching.features(x), x)
 
 
-@pytest.mark.parametrize(("down", "right"), [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)])
+@each(("down", "right"), [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)])
 def test_an_image_is_moved_by_a_pixel(down: int, right: int) -> None:
     x = torch.rand(2, 3, 6, 5)
     view = moved(x, down, right)

@@ -13,6 +13,7 @@ from scipy.integrate import quad
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.cases import each
 from ttabench_methods.quantile import solver
 from ttabench_methods.quantile.geometric import quantile_index
 from ttabench_methods.quantile.solver import check_loss, geometric_quantile
@@ -272,7 +273,7 @@ def test_copies_of_a_sample_point_share_its_gradient() -> None:
 # ---- failures
 
 
-@pytest.mark.parametrize(
+@each(
     ("x", "u", "message"),
     [
         (torch.zeros(3, 2), torch.tensor([1.0, 0.0]), "shorter than 1"),

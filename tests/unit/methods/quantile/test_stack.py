@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
 from tests.unit.made_quantile import classifier, shifted, source
 from ttabench.measure.stream import Stream
 from ttabench.method import Architecture, Method
@@ -28,7 +29,7 @@ def test_the_names_are_those_of_the_methods() -> None:
         assert method(name) is made
 
 
-@pytest.mark.parametrize("second", SECOND)
+@each("second", SECOND)
 def test_both_papers_are_cited_and_both_needs_are_declared(second: str) -> None:
     config = StackConfig(second=second)  # type: ignore[arg-type]
     assert Quantile.paper in Stack.papers_of(config)
