@@ -15,6 +15,7 @@ The first names a folder below results/reference (or several, separated by comma
     scores        how well label-free scores order the methods
     times         how long all cells took, and on which machines
     costs         what each method costs
+    unknown       known and unknown classes on contaminated streams
 
 `means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
 another order than iid, on long streams or at a pace; the other tables leave it out. Where none of the folders
@@ -48,6 +49,7 @@ from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
+from ttabench_reports.sheets import unknown as unknown_sheets
 from ttabench_reports.sheets.costs import cost
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
@@ -140,7 +142,8 @@ def _means(table: Table) -> str:
         same_mode = [other for other in rows if other.offline == row.offline]
         lines.setdefault((_line(row, same_mode), row.offline), {})[row.arch] = row
     order = sorted(lines, key=lambda line: _place(lines[line]))
-    what = "accuracy (%)" if table.natural else f"mean accuracy (%) over the {len(table.main)} corruptions"
+    one = table.natural or len(table.main) == 1
+    what = "accuracy (%)" if one else f"mean accuracy (%) over the {len(table.main)} corruptions"
     parts = [f"**{escape(table.heading)}**: {what}.", ""]
     parts += [
         table_row(["", "Given", *map(naming.arch, archs)]),
@@ -310,10 +313,15 @@ def costs(made: Report) -> str:
     return "" if sheet is None else f"{render(sheet)}\n"
 
 
+def unknown(made: Report) -> str:
+    """How well the certainty of each method tells test images from foreign ones: a table per stream."""
+    return "\n".join(render(sheet) for sheet in unknown_sheets.sheets(made))
+
+
 KINDS = {
     "means": means, "networks": networks, "corruptions": corruptions, "overview": overview,
     "which_method": which_method,
-    "scores": scores, "times": times, "costs": costs,
+    "scores": scores, "times": times, "costs": costs, "unknown": unknown,
 }  # fmt: skip
 
 
