@@ -485,7 +485,19 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
     output = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
     assert output.code == 0, output.err
     out = tmp_path / "results"
-    ttabench("sweep", "--methods", "quantile", "--archs", "resnet18", "--corruptions", "fog", "--out", out)
+    ttabench(
+        "sweep",
+        "--methods",
+        "quantile",
+        "--archs",
+        "resnet18",
+        "--corruptions",
+        "fog",
+        "--workers",
+        "0",
+        "--out",
+        out,
+    )
     ttabench("report", out, "--format", "csv", "--out", tmp_path)
     cells = pd.read_csv(tmp_path / "cells.csv").set_index("method")["accuracy"]
     raw, corrected = shown[0].accuracy[:, 0]

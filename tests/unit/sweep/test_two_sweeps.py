@@ -197,7 +197,8 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
     assert ": training." not in output.err
 
 
-@pytest.mark.parametrize("reset", ["per_corruption", pytest.param("continual", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["per_corruption", "continual"])
 def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
     out: Path, reset: str, tmp_path: Path
 ) -> None:
