@@ -25,7 +25,7 @@ from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
-from ttabench.system.claims import process_start
+from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]

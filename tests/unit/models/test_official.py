@@ -286,6 +286,6 @@ def test_a_file_that_is_there_needs_no_claim(mirror: Mirror, monkeypatch: pytest
     """The cache may be read-only."""
     mirror.files["w.pth"] = b"first"
     there = obtain(weights(mirror), "somebody")
-    monkeypatch.setattr("ttabench.data.fetch.download.Claims", lambda *_: pytest.fail("it writes"))
+    monkeypatch.setattr("ttabench.data.fetch.download.WorkClaims", lambda *_: pytest.fail("it writes"))
     monkeypatch.setattr(download_weights, "replace_file", lambda *_: pytest.fail("it writes"))
     assert obtain(weights(mirror), "somebody") == there

@@ -24,7 +24,7 @@ from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
 from ttabench.store import Store, manifest
 from ttabench.system.checked_lines import decode, encode
-from ttabench.system.claims import FOLDER, Watch, running
+from ttabench.system.work_claims import FOLDER, FolderProcesses, running
 
 Run = Callable[..., Output]
 
@@ -323,7 +323,7 @@ def test_a_lease_with_other_fields_neither_ends_a_command_nor_steers_it(
     there.mkdir(exist_ok=True)
     (there / f"{'b' * 16}.json").write_text(json.dumps(LEASE | change))
     (there / f"{'c' * 64}@{'b' * 16}").touch()
-    Watch(folder).leases()
+    FolderProcesses(folder).leases()
     running(folder)
     output = ttabench("status", folder)
     assert output.code == 0, output
@@ -335,7 +335,7 @@ def test_a_lease_that_is_none_is_left_out(folder: Path, text: bytes) -> None:
     there = folder / FOLDER
     there.mkdir(exist_ok=True)
     (there / "b.json").write_bytes(text)
-    assert Watch(folder).leases() == []
+    assert FolderProcesses(folder).leases() == []
 
 
 # ---- long names
