@@ -107,7 +107,7 @@ def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
 def _bench(
     *, arch: str, dataset: str, corruption: str, device: str, seed: int, checkpoint: str = ""
 ) -> Callable[..., ClassifierAndData]:
-    """A `ClassifierAndData` but for `report` and `settings`; the classifier is trained if it is not there yet."""
+    """A `ClassifierAndData` but for `report` and `settings`; the classifier is trained if it is missing."""
     import torch
 
     from ttabench.data.catalog import dataset as open_dataset

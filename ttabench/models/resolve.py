@@ -12,6 +12,7 @@ from ttabench.models.external import (
     efficientnet_lite,
     huggingface,
     official,
+    official_checkpoints,
     robustbench,
     timm,
     torchvision,
@@ -31,7 +32,7 @@ ORIGINS: dict[str, type[ExternalModel]] = {
     torchvision.PREFIX: torchvision.TorchvisionModel,
     huggingface.PREFIX: huggingface.HuggingFaceModel,
     robustbench.PREFIX: robustbench.RobustBenchModel,
-    official.PREFIX: official.OfficialModel,
+    official_checkpoints.PREFIX: official.OfficialModel,
     efficientnet_lite.PREFIX: efficientnet_lite.EfficientNetLiteModel,
     clip.PREFIX: clip.ClipModel,
 }
