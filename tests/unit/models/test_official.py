@@ -220,9 +220,8 @@ def test_learned_positions_are_not_made_up(tmp_path: Path) -> None:
 
 
 def weights(mirror: Mirror, **changes: object) -> official_checkpoints.WeightsFile:
-    return replace(
-        official_checkpoints.WeightsFile(file="w.pth", urls=(f"{mirror.url}/w.pth",), folder=""), **changes
-    )
+    file = official_checkpoints.WeightsFile(file="w.pth", urls=(f"{mirror.url}/w.pth",), folder="")
+    return replace(file, **changes)
 
 
 def test_the_first_download_is_pinned_and_a_later_one_must_agree(mirror: Mirror) -> None:
