@@ -2,7 +2,7 @@
 
     measured  passes and time are measured, and the cheap scores are collected, as in every cell
     first     the memory of the host too, as in the first cell of a method, a classifier and a protocol
-    scored    the dear scores too, as with `ttabench sweep --scores all`
+    scored    the costly scores too, as with `ttabench sweep --scores all`
 
 Untrained classifiers and random images. The four take turns and swap places each time; a ratio is the median
 over the turns. One CPU thread, timed in CPU seconds. The memory that is freed is kept, as in a worker.
@@ -37,14 +37,14 @@ def bare(method: Method, data: Labelled, protocol: Protocol) -> None:
 
 
 def as_in_a_cell(
-    method: Method, data: Labelled, protocol: Protocol, host: dict[str, float] | None, *, dear: bool
+    method: Method, data: Labelled, protocol: Protocol, host: dict[str, float] | None, *, costly: bool
 ) -> None:
     method.reset()
     collected = Collected()
     with measured("cpu", host) as meter:
         seen = evaluate(method, data, protocol, 0, on_logits=collected.add)
     collected.scores()
-    if dear:
+    if costly:
         target = data.images[sample(len(data), 0)]
         consistency(method, target, protocol.batch_size, "cpu", "float32", 0)
         source_accuracy(method, data, protocol.batch_size, "cpu", "float32")
@@ -69,9 +69,9 @@ def main() -> None:
         protocol = Protocol(mode=cls.mode, batch_size=cls.native_batch_size(CLASSES, cls.mode))
         works = [
             partial(bare, method, data, protocol),
-            partial(as_in_a_cell, method, data, protocol, {}, dear=False),  # the first call fills it
-            partial(as_in_a_cell, method, data, protocol, None, dear=False),
-            partial(as_in_a_cell, method, data, protocol, {}, dear=True),
+            partial(as_in_a_cell, method, data, protocol, {}, costly=False),  # the first call fills it
+            partial(as_in_a_cell, method, data, protocol, None, costly=False),
+            partial(as_in_a_cell, method, data, protocol, {}, costly=True),
         ]
         rows = take_turns(works, Timer(), options.repeats)
         ratios = [median_ratio((row[k], row[0]) for row in rows) for k in (1, 2, 3)]

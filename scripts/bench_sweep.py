@@ -48,7 +48,7 @@ from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.run import run
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 NETS = """
 import torch
@@ -86,7 +86,7 @@ def sweep(cells: Sequence[Planned], out: Path, workers: int) -> list[Came]:
     store = Store.create(out, {"made": "for a benchmark"})
     units = make_groups([item.cell for item in cells], cells, store, "cpu", workers)
     came = []
-    with Claims(out, "sweep") as claims:
+    with WorkClaims(out, "sweep") as claims:
         for event in run(units, store, local.run, workers, claims=claims, start={}):
             if isinstance(event, Result):
                 assert event.status == "ok", event.reason

@@ -129,7 +129,7 @@ def run(*arguments: str | Path) -> int:
 
 
 def costs(results: Path) -> str:
-    """Minutes by method and network, the dearest first: adapting and scoring, by the clock, on one thread."""
+    """Minutes by method and network, the costliest first: adapting and scoring, by the clock, one thread."""
     frame = Store.at(results).frame()
     minutes = frame[frame["status"] == "ok"].groupby(["base", "arch"])["seconds"].agg(["sum", "count"])
     lines = [f"{base:<16} {arch:<10} {row['sum'] / 60:8.1f} min {row['count']:5.0f} cells"

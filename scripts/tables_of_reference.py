@@ -39,7 +39,7 @@ import numpy as np
 import pandas as pd
 from which_method import overview, which_method
 
-from ttabench.store.columns import DEAR_SCORES
+from ttabench.store.columns import COSTLY_SCORES
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, checked, differences_in, one_per_cell
 from ttabench_reports.cells.load import read
@@ -263,7 +263,7 @@ def scores(report: Report) -> str:
 
     Accuracy and scores of a method are means over its seeds: seeds differ in which methods have them.
     """
-    names = [name for name in STORED if name not in DEAR_SCORES]
+    names = [name for name in STORED if name not in COSTLY_SCORES]
     lines = [
         table_row(["", "Methods", *(heading for name in names for heading in (SCORE_NAMES[name], "Gap"))]),
         table_row([":---", "---:", *["---:"] * (2 * len(names))]),

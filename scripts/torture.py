@@ -41,7 +41,7 @@ from typing import Any
 
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords
-from ttabench.system.claims import Watch, process_start
+from ttabench.system.work_claims import FolderProcesses, process_start
 
 NET = """
 import multiprocessing, time, torch
@@ -156,7 +156,7 @@ class Arena:
 
     def workers(self) -> list[int]:
         """The worker processes that compute in the folder."""
-        leases = Watch(self.out).leases()
+        leases = FolderProcesses(self.out).leases()
         return [one.pid for one in leases if one.progress["role"] == "worker" and process_start(one.pid)]
 
     def wait_for_a_moment(self) -> None:

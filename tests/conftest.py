@@ -62,8 +62,6 @@ def pytest_collection() -> Generator[None, object, object]:
 # Their tests take longest, most of it in other processes.
 FIRST = (
     "cli/test_sweep.py",
-    "cli/test_tutorial.py",
-    "cli/test_violence.py",
     "run/test_executors_local.py",
     "sweep/test_two_sweeps.py",
 )

@@ -1,4 +1,4 @@
-"""Random views of images: those of CoTTA and RoTTA, and those of ROID.
+"""Random views of images: those of CoTTA and RoTTA.
 
 The list of transforms is that of Wang et al., Continual Test-Time Domain Adaptation (CVPR 2022), in its
 official code: colour jitter in random order, affine map, Gaussian blur, mirror, noise. Pixels are in
@@ -17,7 +17,7 @@ from torch.nn.functional import grid_sample
 
 from ttabench_methods.colour import colour_jitter, uniform
 
-__all__ = ["View", "mild_view", "random_view"]
+__all__ = ["View", "random_view"]
 
 View = Callable[[Tensor], Tensor]
 
@@ -32,13 +32,6 @@ def random_view(x: Tensor) -> Tensor:
         x = x.flip(-1)
     noise = torch.randn(x.shape, device=x.device, dtype=torch.float32)
     return x.add(noise, alpha=0.005).clamp_(0, 1)
-
-
-@torch.no_grad()
-def mild_view(x: Tensor) -> Tensor:
-    """ROID's random view: colours, affine map, mirror; neither blur nor noise."""
-    x = affine(colour_jitter(x.clamp(0, 1)))[..., MARGIN:-MARGIN, MARGIN:-MARGIN]
-    return x.flip(-1) if torch.rand(1).item() < 0.5 else x
 
 
 def affine(x: Tensor) -> Tensor:

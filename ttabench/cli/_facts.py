@@ -80,17 +80,6 @@ def about(fact: Fact) -> list[tuple[str, str]]:
     ]
 
 
-def official_names() -> list[str]:
-    """The names of models with weights that their authors published."""
-
-    def answer() -> list[str]:
-        from ttabench.models.external import official
-
-        return [official.PREFIX + name for name in official.NAMES]
-
-    return list(remembered("official", answer))
-
-
 def papers(named: Used, stored: Used = ()) -> list[tuple[str, list[str]]]:
     """For each method and its settings: its name and BibTeX entries.
 

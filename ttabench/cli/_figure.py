@@ -17,7 +17,7 @@ from ttabench.system.files import user_path
 from ttabench.system.progress import OnProgress
 
 if TYPE_CHECKING:
-    from ttabench.figure.workbench import Workbench
+    from ttabench.figure.classifier_and_data import ClassifierAndData
 
 # The papers show gaussian_noise. On these datasets it hardly lowers the accuracy; they show another one.
 DEFAULT_CORRUPTIONS = {"digits-c": "fog"}
@@ -56,9 +56,9 @@ def make(
     if not takes_bench(function):
         with figure_style():
             return write(function(**values), name, out)
-    workbench = _bench(**bench)
+    with_progress = _bench(**bench)
     with figure_style(), Meter("images") as meter:
-        made = workbench(report=_progress(meter), settings=methods)
+        made = with_progress(report=_progress(meter), settings=methods)
         figure = function(made, **values)
         if idle := methods.keys() - made.shown:
             raise UserError(f"figure {name} does not show {min(idle)}; leave its --set out.")
@@ -106,12 +106,12 @@ def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def _bench(
     *, arch: str, dataset: str, corruption: str, device: str, seed: int, checkpoint: str = ""
-) -> Callable[..., Workbench]:
-    """A workbench but for `report` and `settings`; the classifier is trained if it is not there yet."""
+) -> Callable[..., ClassifierAndData]:
+    """A `ClassifierAndData` but for `report` and `settings`; the classifier is trained if it is missing."""
     import torch
 
     from ttabench.data.catalog import dataset as open_dataset
-    from ttabench.figure.workbench import Workbench
+    from ttabench.figure.classifier_and_data import ClassifierAndData
     from ttabench.models.resolve import resolve_model
     from ttabench.run.executors import inline
     from ttabench.sweep.progress.training import train_all
@@ -129,11 +129,11 @@ def _bench(
     loaded = model.load(place)
     torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are
     classifier = loaded.classifier.to(place).eval()
-    return partial(Workbench, arch, data, corruption, classifier, seed=seed, device=place)
+    return partial(ClassifierAndData, arch, data, corruption, classifier, seed=seed, device=place)
 
 
 def _progress(meter: Meter) -> OnProgress:
-    """Progress of a workbench: the meter, and without a terminal a line when a new step begins."""
+    """Progress of a figure: the meter, and without a terminal a line when a new step begins."""
     begun: set[str] = set()
 
     def show(step: str, done: int, total: int) -> None:

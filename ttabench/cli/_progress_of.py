@@ -15,7 +15,7 @@ from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
 from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.system.checked_lines import Damaged, decode
-from ttabench.system.claims import Running, Watch, running
+from ttabench.system.work_claims import FolderProcesses, Running, running
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")
 OPEN = ("running", "failed", "stale", "missing")
@@ -68,7 +68,7 @@ class Progress:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._watch = Watch(store.root)
+        self._watch = FolderProcesses(store.root)
         self._load()
 
     def _load(self) -> None:

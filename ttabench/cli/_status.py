@@ -24,7 +24,7 @@ from ttabench.store.record import PROTOCOL
 from ttabench.sweep.grid import RULES
 from ttabench.sweep.progress.display import clock, clock_left
 from ttabench.sweep.sweep_file import kept
-from ttabench.system.claims import SILENT, Running
+from ttabench.system.work_claims import SILENT, Running
 
 NOT_GIVEN = {"contamination": "none", "held_out": "none", "limit": "all", "stream": "none", "pace": "none"}
 MEASURED_AS = ("reset", "order", "precision", *NOT_GIVEN)

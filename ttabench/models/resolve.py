@@ -13,6 +13,7 @@ from ttabench.models.external import (
     efficientnet_lite,
     huggingface,
     official,
+    official_checkpoints,
     robustbench,
     timm,
     torchvision,
@@ -32,7 +33,7 @@ ORIGINS: dict[str, type[ExternalModel]] = {
     torchvision.PREFIX: torchvision.TorchvisionModel,
     huggingface.PREFIX: huggingface.HuggingFaceModel,
     robustbench.PREFIX: robustbench.RobustBenchModel,
-    official.PREFIX: official.OfficialModel,
+    official_checkpoints.PREFIX: official.OfficialModel,
     efficientnet_lite.PREFIX: efficientnet_lite.EfficientNetLiteModel,
     clip.PREFIX: clip.ClipModel,
 }

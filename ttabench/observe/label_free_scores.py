@@ -29,13 +29,13 @@ from ttabench.method import Method
 from ttabench.nn import entropy
 from ttabench.nn.pixels import to_tensor
 
-__all__ = ["CHEAP", "DEAR", "Collected", "consistency", "nuclear_norm", "sample", "snd", "source_accuracy"]
+__all__ = ["CHEAP", "COSTLY", "Collected", "consistency", "nuclear_norm", "sample", "snd", "source_accuracy"]
 
 CHEAP = ("entropy", "infomax", "nuclear_norm", "snd")
 """The scores that come from the logits alone; every cell has them. Together, `store.SCORES`."""
-DEAR = ("consistency", "source_accuracy")
+COSTLY = ("consistency", "source_accuracy")
 """The scores that need further forward passes."""
-IMAGES = 1000  # that the dear scores look at, at most
+IMAGES = 1000  # that the costly scores look at, at most
 SHIFT = 1 / 8  # of the width; how far a view is moved, at most
 ROWS = 2000  # of p, at least, for the nuclear norm, where there are more images
 NEIGHBOURS = 500  # rows of p for soft neighbourhood density, whose work grows with their square

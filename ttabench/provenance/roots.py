@@ -100,7 +100,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench": "gives names to users",
     "ttabench.observe.calibration": "is measured beside the accuracy",
     "ttabench.cell": "is the identity of a result",
-    "ttabench.system.claims": "shares work between processes",
+    "ttabench.system.work_claims": "shares work between processes",
     "ttabench.observe.collapse": "is an alarm about predictions that are made already",
     "ttabench.system.cores": "counts cores",
     "ttabench.observe.cost": "is measured beside the accuracy",

@@ -9,7 +9,7 @@ from typing import Any
 from ttabench.cell import Cell
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.store.new_records import NewRecords
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 LOSSES = 3  # how often a cell may lose its process
 
@@ -21,7 +21,7 @@ class Share:
     """
 
     def __init__(self, results: Path, start: Mapping[str, int]) -> None:
-        self._claims, self._new_records = Claims(results), NewRecords(results, start)
+        self._claims, self._new_records = WorkClaims(results), NewRecords(results, start)
 
     def take(self, chain: Sequence[Cell]) -> bool:
         """Claim a chain of cells. False where another process has it, or has stored it since the start.

@@ -48,7 +48,7 @@ from ttabench.observe.cost import Meter, measured, source_forward
 from ttabench.observe.decline import Course
 from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.harm import harm_alarm
-from ttabench.observe.label_free_scores import DEAR, Collected, consistency, sample, source_accuracy
+from ttabench.observe.label_free_scores import COSTLY, Collected, consistency, sample, source_accuracy
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
@@ -180,7 +180,7 @@ class Worker:
         unlabelled = collected.scores()
         if self.scores == "all":
             stream = bool(cell.protocol.stream)
-            unlabelled |= dict.fromkeys(DEAR) if stream else self.dear_scores(cell, method, images)
+            unlabelled |= dict.fromkeys(COSTLY) if stream else self.dear_scores(cell, method, images)
         source = self.classifier(cell)
         import_alarm = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else ""
@@ -298,7 +298,7 @@ class Worker:
     def dear_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
     ) -> dict[str, float | None]:
-        """The scores of `unlabelled.DEAR`, after the adaptation; None for one that cannot be computed."""
+        """The scores of `unlabelled.COSTLY`, after the adaptation; None for one that cannot be computed."""
         self.tell(cell, "computing label-free scores")
         data, protocol = self.dataset(cell.dataset), cell.protocol
         settings = protocol.batch_size, self.device, protocol.precision

@@ -12,8 +12,8 @@ COST = (
     "host_mb",
 )  # fmt: skip
 """The columns that a result has as details under "cost", see `ttabench.observe.cost.Meter.cost`."""
-DEAR_SCORES = ("consistency", "source_accuracy")
-SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *DEAR_SCORES)
+COSTLY_SCORES = ("consistency", "source_accuracy")
+SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *COSTLY_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""
 UNKNOWN = tuple(
     f"{figure}_{name}" for name in ("softmax", "energy", "own") for figure in ("auroc", "fpr95", "h")

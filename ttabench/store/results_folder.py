@@ -18,10 +18,10 @@ from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
 from ttabench.store.writer import Writer, code_lines
 from ttabench.system.checked_lines import Damaged, decode, encode
-from ttabench.system.claims import FOLDER as RUNNING
-from ttabench.system.claims import Claims
 from ttabench.system.files import check_plain, replace_file
 from ttabench.system.garbage_collection import paused
+from ttabench.system.work_claims import FOLDER as RUNNING
+from ttabench.system.work_claims import WorkClaims
 
 if TYPE_CHECKING:
     import numpy as np
@@ -220,7 +220,7 @@ class Store:
         Records keep their code, environment and time. Raises UserError if a sweep runs in the folder, for a
         damaged record, or if the folder cannot be written; the old shards then remain.
         """
-        with Claims(self.root, "merge") as claims, claims.alone("plan"):  # a sweep that starts now waits
+        with WorkClaims(self.root, "merge") as claims, claims.alone("plan"):  # a sweep that starts now waits
             others = [lease for lease in claims.leases() if lease.name != claims.name]
             if running := [lease.where for lease in others if claims.alive(lease.name)]:
                 raise UserError(

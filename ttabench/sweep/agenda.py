@@ -12,7 +12,7 @@ from ttabench.errors import unknown
 from ttabench.protocol import Protocol
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
-from ttabench.store.columns import DEAR_SCORES
+from ttabench.store.columns import COSTLY_SCORES
 from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned, sequence
 
@@ -40,7 +40,7 @@ def make_agenda(
 ) -> Agenda:
     """Sort cells by their stored results. `overwrite` is one of `option_table.OVERWRITE`.
 
-    With all `scores`, a result without the dear ones is computed again where a stale one would be.
+    With all `scores`, a result without the costly ones is computed again where a stale one would be.
     """
     held = {} if store is None or overwrite == "always" else store.latest(quick=True)
     agenda = Agenda(not_applicable=[item for item in planned if item.unmet])
@@ -63,11 +63,11 @@ def make_agenda(
 
 
 def lacks_scores(record: Record) -> bool:
-    """Whether a result was stored without the dear label-free scores, which long streams do not have."""
+    """Whether a result was stored without the costly label-free scores, which long streams do not have."""
     if record.result.cell.protocol.stream:
         return False
     stored = record.result.details.get("unlabelled", {})
-    return record.result.status == "ok" and not stored.keys() >= set(DEAR_SCORES)
+    return record.result.status == "ok" and not stored.keys() >= set(COSTLY_SCORES)
 
 
 def make_groups(

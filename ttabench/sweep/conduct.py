@@ -45,8 +45,8 @@ from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
-from ttabench.system.claims import SILENT, Claims
 from ttabench.system.environment import pick_device
+from ttabench.system.work_claims import SILENT, WorkClaims
 
 
 def to_train(sweep: Sweep, shard: Shard) -> list[Model]:
@@ -107,7 +107,7 @@ def run_cells(
     store, extend = Store(out), extend or is_one_of_several(grid, out)
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
-        claims = stack.enter_context(Claims(store.root, "sweep"))
+        claims = stack.enter_context(WorkClaims(store.root, "sweep"))
         claims.sweep_up()  # what killed processes left
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
@@ -176,7 +176,7 @@ def measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
     return "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
 
 
-def _greet(claims: Claims, console: Console) -> None:
+def _greet(claims: WorkClaims, console: Console) -> None:
     """Name other sweeps that run in the folder."""
     if others := claims.others("sweep"):
         where = ", ".join(lease.where for lease in others)

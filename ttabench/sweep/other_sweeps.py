@@ -12,7 +12,7 @@ from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.run.progress_events import Elsewhere, Waiting
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 POLL = 0.5  # seconds between two looks
 
@@ -29,7 +29,7 @@ class Others:
         self,
         groups: Sequence[CellGroup],
         store: Store,
-        claims: Claims,
+        claims: WorkClaims,
         start: Mapping[str, int],
         patience: float = math.inf,
     ) -> None:

@@ -12,7 +12,7 @@ from ttabench.run.executors import Died, Executor
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 
 def run(
@@ -21,7 +21,7 @@ def run(
     executor: Executor,
     workers: int,
     *,
-    claims: Claims,
+    claims: WorkClaims,
     start: Mapping[str, int],
     fail_fast: bool = False,
     patience: float = math.inf,

@@ -21,7 +21,7 @@ PER_PASS: Mapping[str, float] = {
     "quantile": 3.8, "quantile_paper": 20.0, "quantile_strict": 21.0, "quantile_aqr": 4.0, "stack": 4.2,
     "adacontrast": 7.5, "asr": 4.0, "note": 10.0, "spa": 7.0, "tea": 48.0,
 }  # fmt: skip
-DEAR = 10.0  # times Source, from which a person is told
+COSTLY = 10.0  # times Source, from which a person is told
 
 
 def passes(cell: Cell) -> int:
@@ -39,8 +39,8 @@ def typical_ratio(cell: Cell) -> float | None:
 
 
 def note_on_costs(cells: Iterable[Cell]) -> str:
-    """``cotta: about 35 times Source; …``, the dearest first; "" where no method is dear."""
-    ratios = {cell.label: ratio for cell in cells if (ratio := typical_ratio(cell)) and ratio >= DEAR}
+    """``cotta: about 35 times Source; …``, the costliest first; "" where no method is costly."""
+    ratios = {cell.label: ratio for cell in cells if (ratio := typical_ratio(cell)) and ratio >= COSTLY}
     if not ratios:
         return ""
     listed = sorted(ratios.items(), key=lambda one: -one[1])

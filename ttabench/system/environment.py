@@ -26,13 +26,13 @@ def cache_dir() -> Path:
     return user_cache_path("ttabench", appauthor=False)
 
 
-def versions(further: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of Python and of the libraries that can change a number; `further` names other ones.
+def versions(others: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python and of the libraries that can change a number; `others` names other ones.
 
     The distributions of :data:`ALSO_OPENCV` are listed only where they are installed.
     """
     installed = {"python": platform.python_version()}
-    for name in (*RECORDED, *further):
+    for name in (*RECORDED, *others):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, unknown
-from ttabench.store.columns import DEAR_SCORES, MISSING
+from ttabench.store.columns import COSTLY_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.evidence.findings import groups, which_weights
@@ -108,7 +108,7 @@ def choices(report: Report, names: Sequence[str]) -> list[Choice]:
 def _how(score: str) -> str:
     if score == EXTRA:
         return "sweep the extra corruptions too: --corruptions every"
-    return "run the sweep again" + (" with --scores all" if score in DEAR_SCORES else "")
+    return "run the sweep again" + (" with --scores all" if score in COSTLY_SCORES else "")
 
 
 def _methods(table: Table) -> dict[tuple[str, str, str, str], list[Row]]:

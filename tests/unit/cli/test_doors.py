@@ -234,7 +234,7 @@ WITHOUT_TORCH = (
     "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
     "report RESULTS --format csv,markdown --out OUT", "doctor",
 )  # fmt: skip
-KEEPS_FACTS = ("list methods", "list archs", "figure --list", "cite --methods sar", "cite RESULTS")
+KEEPS_FACTS = ("list methods", "figure --list", "cite --methods sar", "cite RESULTS")
 
 
 def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
@@ -246,16 +246,16 @@ def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
 def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path) -> None:
     gpu = any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri"))
     commands = {
-        command: command.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
-        for command in WITHOUT_TORCH
-        if not (gpu and command == "doctor")  # only torch can tell whether it can use a GPU
+        given: given.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
+        for given in WITHOUT_TORCH
+        if not (gpu and given == "doctor")  # only torch can tell whether it can use a GPU
     }
-    for command in KEEPS_FACTS:  # facts about methods are kept by the first that asks
-        assert ttabench(*commands[command]).code == 0
+    for given in KEEPS_FACTS:  # facts about methods are kept by the first that asks
+        assert ttabench(*commands[given]).code == 0
     done = without_torch(*commands.values())
     assert done.returncode == 0, done.stdout[done.stdout.rfind("$ ") :] + done.stderr
     answers = [answer.partition("\n") for answer in f"\n{done.stdout}".split("\n$ ")[1:]]
-    assert [command for command, _, _ in answers] == [" ".join(words) for words in commands.values()]
+    assert [given for given, _, _ in answers] == [" ".join(words) for words in commands.values()]
     assert all(answer for _, _, answer in answers)
 
 

@@ -24,7 +24,7 @@ from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords, sizes
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 Run = Callable[..., Output]
 
@@ -58,7 +58,7 @@ def test_running_cells_with_where_since_when_and_how_far(
     store: Store, seeds: list[Result], ttabench: Run
 ) -> None:
     begun = time.time()
-    with Claims(store.root) as one, Claims(store.root) as two:
+    with WorkClaims(store.root) as one, WorkClaims(store.root) as two:
         assert one.take(seeds[2].cell.cell_id)
         assert two.take(seeds[3].cell.cell_id)
         one.report(cell=str(seeds[2].cell), seen=400, total=1000, scored=400, right=100, doing="")
@@ -82,8 +82,8 @@ def test_running_cells_with_where_since_when_and_how_far(
 
 def test_a_process_that_was_killed_runs_nothing(store: Store, seeds: list[Result], ttabench: Run) -> None:
     code = (
-        "import sys; from pathlib import Path; from ttabench.system.claims import Claims\n"
-        "print(Claims(Path(sys.argv[1])).take(sys.argv[2]), flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from ttabench.system.work_claims import WorkClaims\n"
+        "print(WorkClaims(Path(sys.argv[1])).take(sys.argv[2]), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(store.root), seeds[2].cell.cell_id]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -127,7 +127,7 @@ def test_progress_takes_in_what_is_stored_and_begun_meanwhile(store: Store, seed
     writer = store.writer()
     writer.append(seeds[1])
     writer.append(seeds[2])
-    with Claims(store.root) as claims:
+    with WorkClaims(store.root) as claims:
         assert claims.take(seeds[3].cell.cell_id)
         progress.refresh()
         (row,) = progress.rows()
@@ -257,7 +257,7 @@ def test_watch_ends_where_what_failed_is_left_and_no_sweep_is_at_work(
     for one in seeds[2:]:
         writer.append(one)
     writer.close()
-    with Claims(store.root, "sweep"):
+    with WorkClaims(store.root, "sweep"):
         progress.refresh()
         assert progress.is_open()  # it may compute the failed cell again
     assert [cell.state for cell in progress.cells()].count("failed") == 1

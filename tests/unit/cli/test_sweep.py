@@ -25,7 +25,7 @@ from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
-from ttabench.system.claims import process_start
+from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]
@@ -674,6 +674,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[str]:
     return [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_sweep_keeps_what_is_stored_and_leaves_no_workers(net_out: Path) -> None:
     process = background(net_out, LONG, seeds="0,1")
     wait_for(lambda: stored(net_out) >= 2)

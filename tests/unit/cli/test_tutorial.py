@@ -16,6 +16,7 @@ from tests.unit.tex import compiled
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
 def test_the_tutorial_runs(

@@ -64,6 +64,7 @@ class Warns:
         return "done"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixture[str]) -> None:
     long = "long " * 5000  # longer than what a pipe takes in one piece
     events = list(local.run([Warns("a"), Warns("a"), Warns(long)], 2))
@@ -73,6 +74,7 @@ def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixt
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_an_alarm_is_told_once_per_sweep(
     tmp_path: Path, workers: str, ttabench: Callable[..., Output]

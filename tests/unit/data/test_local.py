@@ -36,8 +36,8 @@ from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.cifar import CifarC
 from ttabench.errors import UserError
-from ttabench.system.claims import process_start
 from ttabench.system.files import user_path
+from ttabench.system.work_claims import process_start
 
 SMALL = {"corruptions": ("gaussian_noise", "brightness"), "severities": (1, 5), "workers": 0}
 

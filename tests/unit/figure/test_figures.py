@@ -28,7 +28,7 @@ from ttabench.cli import _figure
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
-from ttabench.figure.workbench import Workbench
+from ttabench.figure.classifier_and_data import ClassifierAndData
 from ttabench.method import Batches
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench_methods.quantile import Quantile, QuantilePaper
@@ -85,7 +85,7 @@ class Stripes(Dataset):
 
 
 @pytest.fixture(scope="module")
-def bench() -> Workbench:
+def bench() -> ClassifierAndData:
     """A small classifier of stripes, trained here."""
     data = Stripes()
     torch.manual_seed(0)
@@ -98,7 +98,7 @@ def bench() -> Workbench:
         optimizer.zero_grad()
         nn.functional.cross_entropy(classifier(x), y).backward()
         optimizer.step()
-    return Workbench("mlp", data, "fog", classifier.eval(), lambda what, done, total: None)
+    return ClassifierAndData("mlp", data, "fog", classifier.eval(), lambda what, done, total: None)
 
 
 def falls(values: NDArray[np.float64], to: float) -> bool:
@@ -223,7 +223,7 @@ def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.M
 # ---- a bench, and settings of the methods on it
 
 
-def test_what_the_user_sets_comes_first(bench: Workbench) -> None:
+def test_what_the_user_sets_comes_first(bench: ClassifierAndData) -> None:
     assert bench.method(Quantile, lr=0.5).config.lr == 0.5
     mine = replace(bench, settings={"quantile": {"lr": "0.25"}})
     assert mine.method(Quantile, lr=0.5, clip=2.0).config == replace(
@@ -232,11 +232,11 @@ def test_what_the_user_sets_comes_first(bench: Workbench) -> None:
 
 
 def test_settings_from_the_command_line_reach_the_method(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Workbench
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: ClassifierAndData
 ) -> None:
     seen: list[float] = []
 
-    def mine(bench: Workbench) -> Figure:
+    def mine(bench: ClassifierAndData) -> Figure:
         seen.append(bench.method(Quantile).config.lr)
         return Figure()
 
@@ -265,7 +265,7 @@ LOOK = {
 
 @each("name", LOOK)
 def test_it_fills_a_column_and_its_words_can_be_read(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str
+    bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     words: list[tuple[Text, Bbox]] = []
 
@@ -371,7 +371,7 @@ def test_tsne_names_every_class_even_where_all_are_mixed() -> None:
         np.testing.assert_allclose(where, centres[label], atol=1)
 
 
-def test_loss_and_error_fall_together(bench: Workbench) -> None:
+def test_loss_and_error_fall_together(bench: ClassifierAndData) -> None:
     faster = replace(bench, settings={"quantile": {"lr": "0.003"}})  # six epochs are 18 updates
     track = loss_vs_mse.compute(faster, severity=3, epochs=6)
     assert falls(track.loss, 0.5)
@@ -381,7 +381,7 @@ def test_loss_and_error_fall_together(bench: Workbench) -> None:
     assert track.epochs[-1] == 6
 
 
-def test_what_falls_falls_by_training_and_not_by_the_start(bench: Workbench) -> None:
+def test_what_falls_falls_by_training_and_not_by_the_start(bench: ClassifierAndData) -> None:
     still = replace(bench, settings={"quantile": {"lr": "1e-12"}})
     track = loss_vs_mse.compute(still, severity=5, epochs=1)
     np.testing.assert_allclose(track.loss, track.loss[0], rtol=1e-4)
@@ -396,7 +396,7 @@ def test_a_correlation_carried_by_the_start_is_told() -> None:
     assert track.correlation(1) == pytest.approx(-1)
 
 
-def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench) -> None:
+def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: ClassifierAndData) -> None:
     track = loss_vs_mse.compute(bench, severity=3, epochs=1)
     method = bench.method(Quantile, **loss_vs_mse.SETTINGS)
     hazy, clear = (method.model.features(next(iter(bench.images(s, 120)))).double() for s in (3, 0))
@@ -407,7 +407,9 @@ def test_loss_and_error_at_the_start_are_those_of_the_formulas(bench: Workbench)
     assert track.mse[0] == pytest.approx((hazy - clear).square().sum(1).mean().item(), rel=1e-3)
 
 
-def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_the_loss_does_not_disturb_it(
+    bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fitted: list[Quantile] = []
 
     class Kept(Quantile):
@@ -424,7 +426,9 @@ def test_watching_the_loss_does_not_disturb_it(bench: Workbench, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["tsne", "loss-vs-mse"])
-def test_the_papers_form_can_be_shown(bench: Workbench, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_papers_form_can_be_shown(
+    bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     shown: list[QuantilePaper] = []
     fit = QuantilePaper.fit
 
@@ -454,7 +458,7 @@ def test_the_colours_of_the_field_tell_direction_and_length() -> None:
     assert np.all(weak >= right - 1e-9)  # nearer to white
 
 
-def test_tsne_scores_what_it_shows(bench: Workbench) -> None:
+def test_tsne_scores_what_it_shows(bench: ClassifierAndData) -> None:
     result = tsne.compute(bench, "15", images=40, epochs=6)
     assert result.places.shape == (2, 2, 40, 2)
     assert np.bincount(result.labels).min() > 0
@@ -468,7 +472,7 @@ def test_tsne_scores_what_it_shows(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"severities": "6"}, {"severities": ""}, {"images": 1}, {"epochs": -1}])
-def test_tsne_refuses_what_makes_no_sense(bench: Workbench, wrong: dict[str, object]) -> None:
+def test_tsne_refuses_what_makes_no_sense(bench: ClassifierAndData, wrong: dict[str, object]) -> None:
     with pytest.raises(Exception, match="expected"):
         tsne.compute(bench, **wrong)  # type: ignore[arg-type]
 
@@ -485,7 +489,19 @@ def test_the_figures_of_a_classifier_agree_with_a_sweep(
     output = ttabench("figure", "tsne", "--out", tmp_path, "--set", "severities=5", "--set", "images=100")
     assert output.code == 0, output.err
     out = tmp_path / "results"
-    ttabench("sweep", "--methods", "quantile", "--archs", "resnet18", "--corruptions", "fog", "--out", out)
+    ttabench(
+        "sweep",
+        "--methods",
+        "quantile",
+        "--archs",
+        "resnet18",
+        "--corruptions",
+        "fog",
+        "--workers",
+        "0",
+        "--out",
+        out,
+    )
     ttabench("report", out, "--format", "csv", "--out", tmp_path)
     cells = pd.read_csv(tmp_path / "cells.csv").set_index("method")["accuracy"]
     raw, corrected = shown[0].accuracy[:, 0]

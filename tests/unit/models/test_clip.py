@@ -219,6 +219,7 @@ METHODS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_that_run_on_a_linear_head_run_on_it(

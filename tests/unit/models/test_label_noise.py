@@ -97,6 +97,7 @@ def test_a_network_from_elsewhere_is_told_of_shuffled_labels() -> None:
     assert "but 99.00 % is claimed; the network's mean confidence is" in claimed
 
 
+@pytest.mark.slow
 def test_a_real_network_on_real_images(shared: Path, tmp_path: Path) -> None:
     from tests.unit.data.test_real import _resnet
 

@@ -20,9 +20,9 @@ from tests.unit.web import Mirror, two_at_once
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
-from ttabench.models.external import checkpoint_model, download_weights, official
+from ttabench.models.external import checkpoint_model, download_weights, official_checkpoints
 from ttabench.models.external.download_weights import obtain
-from ttabench.models.external.official import NAMES, PUBLISHED, checkpoint
+from ttabench.models.external.official_checkpoints import NAMES, PUBLISHED, checkpoint
 
 FILE = "cct_7_3x1_32_sine_cifar10_5000epochs.pth"
 
@@ -67,11 +67,11 @@ def in_the_authors_format() -> bytes:
 def served(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     """A server that has one of the files, at the first of the addresses that all of them now have."""
 
-    def moved(each: official.Checkpoint) -> official.Checkpoint:
+    def moved(each: official_checkpoints.Checkpoint) -> official_checkpoints.Checkpoint:
         urls = tuple(f"{mirror.url}/{where}/{each.file.file}" for where in ("new", "old"))
         return replace(each, file=replace(each.file, urls=urls))
 
-    monkeypatch.setattr(official, "PUBLISHED", tuple(map(moved, PUBLISHED)))
+    monkeypatch.setattr(official_checkpoints, "PUBLISHED", tuple(map(moved, PUBLISHED)))
     mirror.files[f"new/{FILE}"] = in_the_authors_format()
     return mirror
 
@@ -94,7 +94,7 @@ def test_the_guide_lists_them_all() -> None:
 
 
 @pytest.mark.parametrize("each", PUBLISHED, ids=NAMES)
-def test_each_is_found_for_the_data_it_was_trained_on(each: official.Checkpoint) -> None:
+def test_each_is_found_for_the_data_it_was_trained_on(each: official_checkpoints.Checkpoint) -> None:
     data = Images(each.num_classes, each.image_size)
     assert checkpoint(f"official/{each.name}", data) is each
     assert MEMBERS[each.member].image_size == each.image_size
@@ -219,8 +219,9 @@ def test_learned_positions_are_not_made_up(tmp_path: Path) -> None:
 # ---- pins
 
 
-def weights(mirror: Mirror, **changes: object) -> official.WeightsFile:
-    return replace(official.WeightsFile(file="w.pth", urls=(f"{mirror.url}/w.pth",), folder=""), **changes)
+def weights(mirror: Mirror, **changes: object) -> official_checkpoints.WeightsFile:
+    file = official_checkpoints.WeightsFile(file="w.pth", urls=(f"{mirror.url}/w.pth",), folder="")
+    return replace(file, **changes)
 
 
 def test_the_first_download_is_pinned_and_a_later_one_must_agree(mirror: Mirror) -> None:
@@ -286,6 +287,6 @@ def test_a_file_that_is_there_needs_no_claim(mirror: Mirror, monkeypatch: pytest
     """The cache may be read-only."""
     mirror.files["w.pth"] = b"first"
     there = obtain(weights(mirror), "somebody")
-    monkeypatch.setattr("ttabench.data.fetch.download.Claims", lambda *_: pytest.fail("it writes"))
+    monkeypatch.setattr("ttabench.data.fetch.download.WorkClaims", lambda *_: pytest.fail("it writes"))
     monkeypatch.setattr(download_weights, "replace_file", lambda *_: pytest.fail("it writes"))
     assert obtain(weights(mirror), "somebody") == there

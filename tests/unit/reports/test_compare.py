@@ -52,13 +52,17 @@ def test_equal_results_pass_whatever_their_order() -> None:
     assert "ok: 180 the same" in printed(outcome)
 
 
-@each("drop", [0.0, 0.5, 0.999, 1.001, 2.0, 40.0])
-@each("bound", [0.0, 0.9995, 1.0, 30.0])
-def test_a_cell_fails_exactly_beyond_the_bound(drop: float, bound: float) -> None:
-    frame = cells(("tent",), ("cct",), corruptions=("fog", "snow"), accuracy=lambda row: 75.0)
-    outcome = compare(frame, shifted(frame, -drop, corruption="fog"), max_drop=bound, max_mean_drop=100)
-    assert outcome.failed == (drop > bound)
-    assert outcome.count("fell") == int(drop > bound)
+DROPS = {"fog": 0.0, "snow": 0.5, "frost": 0.999, "contrast": 1.001, "brightness": 2.0, "pixelate": 40.0}
+
+
+@each("bound", [0.0, 0.9995, 1.0, 30.0, 40.0])
+def test_a_cell_fails_exactly_beyond_the_bound(bound: float) -> None:
+    frame = cells(("tent",), ("cct",), corruptions=tuple(DROPS), accuracy=lambda row: 75.0)
+    fallen = frame.assign(accuracy=frame["accuracy"] - frame["corruption"].map(DROPS))
+    outcome = compare(frame, fallen, max_drop=bound, max_mean_drop=100)
+    fell = outcome.cells.loc[outcome.cells["verdict"] == "fell", "corruption"]
+    assert set(fell) == {corruption for corruption, drop in DROPS.items() if drop > bound}
+    assert outcome.failed == (bound < max(DROPS.values()))
 
 
 def test_a_fall_of_exactly_the_bound_passes() -> None:

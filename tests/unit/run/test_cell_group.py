@@ -25,7 +25,7 @@ from ttabench.store import Store
 from ttabench.sweep.agenda import LARGEST, make_groups
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.run import run
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Stor
         yield Done((other,))
 
     todo = [CellGroup(((result.cell, other.cell),), store.root)]
-    with Claims(store.root) as claims:
+    with WorkClaims(store.root) as claims:
         events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
     assert events == [result, other]
 
@@ -185,7 +185,7 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
         yield Died(jobs[0], "the worker was killed")
 
     todo = [CellGroup(((result.cell, *later),), store.root)]
-    with Claims(store.root) as claims:
+    with WorkClaims(store.root) as claims:
         events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
     expected = [
         result,

@@ -21,7 +21,7 @@ from ttabench.run.progress_events import CellProgress, Done, Elsewhere
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.sweep.train_sources import TrainJob
-from ttabench.system import claims
+from ttabench.system import work_claims
 
 
 @dataclass
@@ -91,7 +91,7 @@ def lease(store: Store, of: Cell, **progress: Any) -> Callable[[], None]:
     about = {"host": "far", "pid": 7, "machine": "far/boot/1", "started": 5, "since": 0.0}
 
     def step() -> None:
-        folder = store.root / claims.FOLDER
+        folder = store.root / work_claims.FOLDER
         folder.mkdir(exist_ok=True)
         (folder / "far.json").write_text(json.dumps({**about, "progress": progress}))
         (folder / f"{of.cell_id}@far").touch()
@@ -156,7 +156,7 @@ def test_a_cell_that_another_process_computes_is_waited_for_and_a_silent_one_is_
     (event,) = follow(Made([]), store, units(store, cells[:1]))
     assert (event.results[0].cell, len(looks)) == (cells[0], 3)
     lease(store, cells[1])()
-    monkeypatch.setattr(claims, "SILENT", 0.0)
+    monkeypatch.setattr(work_claims, "SILENT", 0.0)
     with pytest.raises(UserError, match="1 of 1 cell are missing"):
         list(follow(Made([]), store, units(store, cells[1:2])))
 
@@ -171,7 +171,7 @@ def test_a_sweep_that_is_interrupted_takes_its_places_back(store: Store, cells: 
 
 def test_a_task_ends_where_others_compute_all_that_is_left(store: Store, cells: list[Cell]) -> None:
     key = cells[0].cell_id
-    with claims.Claims(store.root) as other, claims.Claims(store.root) as mine:
+    with work_claims.WorkClaims(store.root) as other, work_claims.WorkClaims(store.root) as mine:
         assert other.take(key)
         others = Others(units(store, cells[:1]), store, mine, {}, patience=0.0)
         assert list(others.note(Elsewhere((key,)))) == []
@@ -201,7 +201,7 @@ def test_each_classifier_to_train_has_a_task_of_its_own(store: Store) -> None:
 def test_a_cell_that_takes_its_process_down_again_and_again_is_recorded(
     store: Store, cell: Cell, deaths: int
 ) -> None:
-    folder = store.root / claims.FOLDER
+    folder = store.root / work_claims.FOLDER
     folder.mkdir()
     for death in range(deaths):
         (folder / f"{cell.cell_id}@dead{death}").touch()

@@ -46,8 +46,12 @@ from ttabench_reports.evidence.report import Report
 
 ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
+<<<<<<< HEAD
 ALL_TEST_IMAGES = ("cifar10-test-", "cifar100-test-")  # without MEMO, which is too dear
 PHOTOGRAPHS = "imagenet-1000"  # without source images, and dear: some methods, three corruptions
+=======
+PHOTOGRAPHS = "imagenet-1000"  # without source images, and costly: some methods, three corruptions
+>>>>>>> h-house
 THREE = ("gaussian_noise", "defocus_blur", "contrast")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption

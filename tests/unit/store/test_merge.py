@@ -11,7 +11,7 @@ import pytest
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_folder_where_a_sweep_runs_is_not_merged(store: Store) -> None:
     """A shard that still grows would lose what is stored while it is merged."""
     before = sorted(store.cells.iterdir())
     with (
-        Claims(store.root, "sweep"),
+        WorkClaims(store.root, "sweep"),
         pytest.raises(UserError, match="cannot be merged while a sweep runs there"),
     ):
         store.merge()
@@ -72,12 +72,12 @@ def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
     free: list[bool] = []
 
     def merges(_store: Store) -> None:
-        with Claims(store.root, "sweep") as sweep:
+        with WorkClaims(store.root, "sweep") as sweep:
             free.append(sweep.take("plan"))
 
     monkeypatch.setattr(Store, "_merge", merges)
     store.merge()
-    with Claims(store.root, "sweep") as sweep:
+    with WorkClaims(store.root, "sweep") as sweep:
         free.append(sweep.take("plan"))
     assert free == [False, True]
 

@@ -1,4 +1,4 @@
-"""Costs and label-free scores in the store: every cell has them, and the dear scores change no number."""
+"""Costs and label-free scores in the store: every cell has them, and the costly scores change no number."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from tests.unit.conftest import Output
-from ttabench.observe.label_free_scores import CHEAP, DEAR
+from ttabench.observe.label_free_scores import CHEAP, COSTLY
 from ttabench.store import Store, load_frame
-from ttabench.store.columns import COST, DEAR_SCORES, SCORES
+from ttabench.store.columns import COST, COSTLY_SCORES, SCORES
 
 Run = Callable[..., Output]
 SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "40",
@@ -22,8 +22,8 @@ def numbers(folder: Path) -> dict[str, tuple[float | None, bytes]]:
 
 
 def test_the_store_knows_all_scores_without_torch() -> None:
-    assert (*CHEAP, *DEAR) == SCORES
-    assert DEAR_SCORES == DEAR
+    assert (*CHEAP, *COSTLY) == SCORES
+    assert COSTLY_SCORES == COSTLY
 
 
 def test_every_cell_has_its_costs_and_cheap_scores(ttabench: Run, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_every_cell_has_its_costs_and_cheap_scores(ttabench: Run, tmp_path: Path
     assert (cells.loc["tent", "adapted_parameters"] > 0).all()
     assert (cells["compute_ratio"] > 0).all()
     assert cells[[*CHEAP]].notna().all().all()
-    assert cells[[*DEAR]].isna().all().all()
+    assert cells[[*COSTLY]].isna().all().all()
     ttabench("report", tmp_path / "r", "--format", "csv")
     written = pd.read_csv(tmp_path / "r/report/cells.csv")
     assert {*COST, *SCORES} <= set(written.columns)
@@ -61,8 +61,8 @@ def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run
     assert "6 to run, 0 done" in output.err
     cells = load_frame(tmp_path / "r")
     assert cells[[*SCORES]].notna().all().all()
-    assert cells[[*DEAR]].ge(0).all().all()
-    assert cells[[*DEAR]].le(100).all().all()
+    assert cells[[*COSTLY]].ge(0).all().all()
+    assert cells[[*COSTLY]].le(100).all().all()
     assert numbers(tmp_path / "r") == before
     again = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all")
     assert "0 to run, 6 done" in again.err

@@ -12,7 +12,7 @@ from tests.unit.stored_results import CELL
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
 from ttabench.store import Store
-from ttabench.store.columns import DEAR_SCORES
+from ttabench.store.columns import COSTLY_SCORES
 from ttabench.sweep.agenda import make_agenda, record_not_applicable
 from ttabench.sweep.option_table import OVERWRITE
 from ttabench.sweep.plan import Planned
@@ -83,7 +83,7 @@ def test_cells_without_the_dear_scores_are_computed_again_where_all_are_asked_fo
     cells = [replace(CELL, seed=seed) for seed in range(10, 13)]
     cells[2] = replace(cells[2], protocol=Protocol(stream="recurring(2)", reset="continual"))
     writer = store.writer()
-    for cell, scores in zip(cells, (("entropy",), ("entropy", *DEAR_SCORES), ("entropy",)), strict=True):
+    for cell, scores in zip(cells, (("entropy",), ("entropy", *COSTLY_SCORES), ("entropy",)), strict=True):
         details = {"unlabelled": dict.fromkeys(scores, 0.5)}
         writer.append(Result(cell=cell, status="ok", accuracy=50.0, details=details))
     writer.close()

@@ -104,7 +104,7 @@ def test_slow_kinds_that_are_still_to_run_count_in_full() -> None:
 
 
 def test_a_kind_that_has_not_run_takes_its_usual_time_beside_source() -> None:
-    """So the time left is steady: it does not jump where the first dear cell begins."""
+    """So the time left is steady: it does not jump where the first costly cell begins."""
     pace = Pace(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
     assert pace.seconds_left(0.0) is None
     for i in range(4):
@@ -126,11 +126,11 @@ def test_what_is_not_known_does_not_count() -> None:
 def test_every_method_has_a_usual_cost_and_dear_ones_are_named_before_a_sweep() -> None:
     assert set(typical_costs.PER_PASS) == set(method_names()) - NEW
     offline = replace(CELL, method="quantile", label="quantile", config=(("epochs", 10),))
-    dear = replace(offline, protocol=Protocol(mode="offline"))
+    costly = replace(offline, protocol=Protocol(mode="offline"))
     assert typical_costs.passes(offline) == 0  # online
-    assert typical_costs.passes(dear) == 10
-    assert typical_costs.passes(replace(dear, protocol=Protocol(mode="offline", epochs=3))) == 3
-    note = typical_costs.note_on_costs([replace(CELL, method="tent", label="tent"), dear])
+    assert typical_costs.passes(costly) == 10
+    assert typical_costs.passes(replace(costly, protocol=Protocol(mode="offline", epochs=3))) == 3
+    note = typical_costs.note_on_costs([replace(CELL, method="tent", label="tent"), costly])
     assert note.startswith("quantile: about 38 times Source. ")
     assert typical_costs.note_on_costs([replace(CELL, method="tent", label="tent")]) == ""
     assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None

@@ -19,7 +19,7 @@ from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio, conduct
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 
 Run = Callable[..., Output]
 
@@ -86,7 +86,7 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     alone = Store.at(out.parent / "alone").latest()
     key, record = next(iter(alone.items()))
     Store.create(out, Store.at(out.parent / "alone").sweep())
-    with Claims(out) as other:
+    with WorkClaims(out) as other:
         assert other.take(key)
         real, waited = time.sleep, []
 
@@ -118,7 +118,7 @@ def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
     assert ttabench(*usual, out.parent / "other").code == 0
     Store.create(out, Store.at(out.parent / "other").sweep())
     real = time.sleep
-    with Claims(out) as other:
+    with WorkClaims(out) as other:
         assert other.take("pace")
 
         def measures_meanwhile(seconds: float) -> None:
@@ -128,7 +128,7 @@ def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
                 other.release("pace")
             real(seconds)
 
-        monkeypatch.setattr("ttabench.system.claims.time.sleep", measures_meanwhile)
+        monkeypatch.setattr("ttabench.system.work_claims.time.sleep", measures_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it measures compute ratios\.", output.err)
@@ -181,7 +181,7 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
     assert ttabench(*usual, out.parent / "other").code == 0
     Store.create(out, Store.at(out.parent / "other").sweep())
     real, untrained = time.sleep, ["net"]
-    with Claims(out) as other:
+    with WorkClaims(out) as other:
         assert other.take("training")
 
         def trains_meanwhile(seconds: float) -> None:
@@ -190,14 +190,15 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
             real(seconds)
 
         monkeypatch.setattr(conduct, "untrained", lambda sweep: list(untrained))
-        monkeypatch.setattr("ttabench.system.claims.time.sleep", trains_meanwhile)
+        monkeypatch.setattr("ttabench.system.work_claims.time.sleep", trains_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it trains source classifiers\.", output.err)
     assert ": training." not in output.err
 
 
-@pytest.mark.parametrize("reset", ["per_corruption", pytest.param("continual", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", ["per_corruption", "continual"])
 def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
     out: Path, reset: str, tmp_path: Path
 ) -> None:

@@ -509,6 +509,7 @@ def test_a_limit_needs_a_process_that_can_be_stopped(ttabench: Run, out: Path) -
     assert "--at-most stops worker processes; set --workers to 1 or more." in output.err
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_cells_are_stopped_by_the_clock_and_do_not_pass(ttabench: Run, out: Path) -> None:
     """Also where their records say that they are quick."""
     edit(out, lambda data: data.update(seconds=0.0))
@@ -519,6 +520,7 @@ def test_cells_are_stopped_by_the_clock_and_do_not_pass(ttabench: Run, out: Path
     assert "Nothing was measured of 2 of 2 methods: source, tent." in output.out
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_with_time_enough_a_forged_record_is_found_and_an_honest_folder_passes(
     ttabench: Run, out: Path
 ) -> None:
@@ -530,6 +532,7 @@ def test_with_time_enough_a_forged_record_is_found_and_an_honest_folder_passes(
     assert ttabench("verify", out, "--workers", "1", "--at-most", "300", "--sample", "1").code == 1
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_method_without_data_here_does_not_pass_beside_others(
     ttabench: Run, cell: Any, tmp_path: Path, out: Path
 ) -> None:

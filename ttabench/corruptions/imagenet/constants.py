@@ -72,8 +72,6 @@ ELASTIC: Table[Elastic] = (  # pixels; shares of 244, as in the published script
 PIXELATE: Table[int] = (134, 112, 89, 67, 56)
 """Side, in pixels, of the shrunk image."""
 JPEG_QUALITY: Table[int] = (25, 18, 15, 10, 7)
-SAVED_QUALITY = 85
-"""JPEG quality of the files of ImageNet-C, on top of the corruption."""
 SPATTER: Table[Spatter] = (
     Spatter(0.65, 0.3, 4, 0.69, 0.6, mud=False),
     Spatter(0.65, 0.3, 3, 0.68, 0.6, mud=False),

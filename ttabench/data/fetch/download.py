@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from ttabench.data.published.facts import Archive
 from ttabench.errors import UserError
-from ttabench.system.claims import Claims
 from ttabench.system.progress import OnProgress, silent
+from ttabench.system.work_claims import WorkClaims
 
 __all__ = ["alone", "checksums", "download"]
 
@@ -82,7 +82,7 @@ def alone(file: str, folder: Path, does: str) -> Iterator[None]:
         warnings.warn(f"{file}: waiting for {', '.join(where)}, which {does} it.", stacklevel=2)
 
     folder.mkdir(parents=True, exist_ok=True)
-    with Claims(folder) as claims, claims.alone(file, waiting):
+    with WorkClaims(folder) as claims, claims.alone(file, waiting):
         yield
 
 

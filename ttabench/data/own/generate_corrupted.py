@@ -51,10 +51,10 @@ from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.picture_checks import of_pixels
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, printable
-from ttabench.system.claims import FOLDER, Claims
 from ttabench.system.cores import available_cores
 from ttabench.system.files import replacing, user_path
 from ttabench.system.progress import OnProgress, silent
+from ttabench.system.work_claims import FOLDER, WorkClaims
 
 CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
 PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin
@@ -307,18 +307,18 @@ def _alone(folder: Path) -> Iterator[None]:
             (folder / CLAIMS).rmdir()
 
 
-def _claims(place: Path) -> Claims:
+def _claims(place: Path) -> WorkClaims:
     with suppress(UserError):
         return _open_claims(place)
     return _open_claims(place)  # a process that ended had just removed the empty folder
 
 
-def _open_claims(place: Path) -> Claims:
+def _open_claims(place: Path) -> WorkClaims:
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(f"{place.parent} cannot be written ({problem.strerror}).") from None
-    return Claims(place)
+    return WorkClaims(place)
 
 
 def _delete_parts(folder: Path) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.classifier import Classifier
-from ttabench.models.external import official
+from ttabench.models.external import official_checkpoints
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.model import Model
 from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["CLAIMS", "CheckpointModel"]
 
-CLAIMS = {each.file.file: each.claimed for each in official.PUBLISHED}
+CLAIMS = {each.file.file: each.claimed for each in official_checkpoints.PUBLISHED}
 """Clean accuracy in percent of published weights, by file name."""
 
 

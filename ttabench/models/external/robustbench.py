@@ -253,6 +253,6 @@ def _missing(name: str) -> bool:
 
 def _resource_filename(module: str, path: str) -> str:
     """The path of a data file beside a module. RobustBench uses nothing else of pkg_resources."""
-    beside = sys.modules[module].__file__
-    assert beside is not None
-    return str(Path(beside).parent / path)
+    module_file = sys.modules[module].__file__
+    assert module_file is not None
+    return str(Path(module_file).parent / path)

@@ -18,7 +18,7 @@ from ttabench.errors import UserError, counted
 from ttabench.run.executors import Setup
 from ttabench.run.progress_events import CellProgress, Done
 from ttabench.store.new_records import NewRecords, result_in, sizes
-from ttabench.system.claims import Watch
+from ttabench.system.work_claims import FolderProcesses
 
 FOLDER = "tasks"  # of a results folder: what places read, and their logs
 POLL = 2.0  # seconds between two looks
@@ -87,7 +87,7 @@ def run(
     start = getattr(jobs[0], "start", None)
     new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
     left, names, silent = set(cells), set(cells.values()), bool(cells)
-    watch, began = Watch(setup.folder), time.monotonic()
+    watch, began = FolderProcesses(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
         while True:

@@ -24,7 +24,7 @@ def follow(
     failed: list[Cell] = []
     kinds = [(str(cell), kind(cell)) for group in groups for cell in group.cells]
     relative = {kind(cell): _beside_source(cell) for group in groups for cell in group.cells}
-    known = {of: beside for of, beside in relative.items() if beside}
+    known = {of: ratio for of, ratio in relative.items() if ratio}
     epochs = {str(cell): passes(cell) for group in groups for cell in group.cells}
     with Display(len(kinds), "cells", kinds=kinds, workers=workers, relative=known) as display:
         for event in events:

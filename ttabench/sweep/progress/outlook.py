@@ -21,7 +21,7 @@ from ttabench.sweep.typical_costs import note_on_costs
 
 
 def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
-    """How many cells there are, what dear methods will cost, and what a reader should know of them."""
+    """How many cells there are, what costly methods will cost, and what a reader should know of them."""
     yield counts(agenda)
     if costs := note_on_costs(agenda.todo):
         yield f"Costs: {costs}"

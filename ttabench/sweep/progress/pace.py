@@ -61,12 +61,12 @@ class Pace:
         if taken := self._taken.get(kind):
             return sum(taken) / len(taken)
         source, ratio = self._relative.get(kind, ("", 0.0))
-        beside = self._taken.get(source)
-        least = FIFTH if beside else 0.0  # its first batches are slower than the others
+        of_source = self._taken.get(source)
+        least = FIFTH if of_source else 0.0  # its first batches are slower than the others
         projected = [
             (now - started) / part
             for of, started, part in self._running.values()
             if of == kind and part > least and now > started
         ]
-        usual = ratio * sum(beside) / len(beside) if beside else None
+        usual = ratio * sum(of_source) / len(of_source) if of_source else None
         return max(projected, default=usual)

@@ -37,6 +37,7 @@ def test_points_are_as_many_as_in_its_tables_and_nothing_else_depends_on_the_dat
     assert classes * settings["quantiles_per_class"] == points
 
 
+@pytest.mark.slow
 def test_it_undoes_a_shift_with_its_6_2_million_parameters() -> None:
     x, labels = shifted(64)
     torch.manual_seed(0)

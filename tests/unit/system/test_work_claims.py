@@ -1,4 +1,4 @@
-"""Claims: no cell is computed by two processes, and what a killed process had is free again."""
+"""Claims of work: no cell is computed by two processes, and what a killed process had is free again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 from tests.cases import each
 from tests.unit.sweep_processes import wait_for
 from ttabench.errors import UserError
-from ttabench.system import claims
-from ttabench.system.claims import Claims, Watch, machine, process_start
+from ttabench.system import work_claims
+from ttabench.system.work_claims import FolderProcesses, WorkClaims, machine, process_start
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ttabench.system.claims import Claims
-mine = Claims(Path(sys.argv[1]))
+from ttabench.system.work_claims import WorkClaims
+mine = WorkClaims(Path(sys.argv[1]))
 print(all([mine.take(key) for key in sys.argv[2:]]), flush=True)
 time.sleep(600)
 """
@@ -33,11 +33,11 @@ time.sleep(600)
 COMPETITOR = """
 import sys, time
 from pathlib import Path
-from ttabench.system.claims import Claims
+from ttabench.system.work_claims import WorkClaims
 root = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-with Claims(root) as mine:
+with WorkClaims(root) as mine:
     for i in range(300):
         done = root / "done" / str(i)
         if not done.exists() and mine.take(f"cell{i}"):
@@ -61,7 +61,7 @@ def elsewhere(root: Path, name: str, beats: int = 1) -> None:
 
 
 def test_a_claim_holds_until_it_is_released(tmp_path: Path) -> None:
-    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+    with WorkClaims(tmp_path) as one, WorkClaims(tmp_path) as two:
         assert one.take("a")
         assert not two.take("a")
         assert two.take("b")
@@ -75,7 +75,7 @@ def test_of_two_that_claim_at_the_same_moment_none_computes_beside_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each finds the cell free, and makes its claim before it looks again."""
-    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+    with WorkClaims(tmp_path) as one, WorkClaims(tmp_path) as two:
         touch = Path.touch
 
         def both(path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_a_killed_process_had_is_free_at_once_on_its_machine(tmp_path: Path
     holder = start(HOLDER, tmp_path, "a", "b")
     assert holder.stdout
     assert holder.stdout.readline() == "True\n"
-    with Claims(tmp_path) as mine:
+    with WorkClaims(tmp_path) as mine:
         assert not mine.take("a")
         os.kill(holder.pid, signal.SIGSTOP)  # it stands still and yet lives
         assert not mine.take("a")
@@ -109,7 +109,7 @@ def test_what_a_killed_process_had_is_free_at_once_on_its_machine(tmp_path: Path
 
 
 def test_a_process_id_that_was_given_again_is_another_process(tmp_path: Path) -> None:
-    with Claims(tmp_path) as other, Claims(tmp_path) as mine:
+    with WorkClaims(tmp_path) as other, WorkClaims(tmp_path) as mine:
         assert other.take("a")
         path = tmp_path / "running" / f"{other.name}.json"
         path.write_text(
@@ -133,7 +133,7 @@ def test_of_competing_processes_each_cell_has_one(tmp_path: Path) -> None:
         assert one.returncode == 0
     count = Counter((tmp_path / "count").read_text().split())
     assert set(count.values()) == {1}
-    with Claims(tmp_path) as mine:  # cells that two asked for at once may be left, and are free
+    with WorkClaims(tmp_path) as mine:  # cells that two asked for at once may be left, and are free
         assert all(mine.take(f"cell{i}") for i in range(300) if str(i) not in count)
     assert len(count) >= 290
 
@@ -145,15 +145,15 @@ def test_a_process_of_another_machine_is_dead_when_its_lease_no_longer_changes(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     elsewhere(tmp_path, "far")
     (tmp_path / "running" / "a@far").touch()
-    with Claims(tmp_path) as mine:
+    with WorkClaims(tmp_path) as mine:
         assert not mine.take("a")
         for beats in (2, 3):
-            now[0] += 0.9 * claims.SILENT
+            now[0] += 0.9 * work_claims.SILENT
             elsewhere(tmp_path, "far", beats)
             assert not mine.take("a")
-        now[0] += 0.9 * claims.SILENT
+        now[0] += 0.9 * work_claims.SILENT
         assert not mine.take("a")
-        now[0] += 0.2 * claims.SILENT
+        now[0] += 0.2 * work_claims.SILENT
         assert mine.take("a")
         assert not (tmp_path / "running" / "far.json").exists()
 
@@ -162,7 +162,7 @@ def test_a_process_of_another_machine_is_dead_when_its_lease_no_longer_changes(
 def test_a_clock_that_jumps_kills_nobody_and_keeps_nobody_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    with Claims(tmp_path) as one, Claims(tmp_path) as two:
+    with WorkClaims(tmp_path) as one, WorkClaims(tmp_path) as two:
         assert one.take("a")
         for path in (tmp_path / "running").iterdir():
             os.utime(path, (time.time() + jump, time.time() + jump))
@@ -171,19 +171,19 @@ def test_a_clock_that_jumps_kills_nobody_and_keeps_nobody_alive(
         elsewhere(tmp_path, "far")
         (tmp_path / "running" / "b@far").touch()
         assert not two.take("b")
-        monkeypatch.setattr(claims, "SILENT", 0.0)
+        monkeypatch.setattr(work_claims, "SILENT", 0.0)
         assert two.take("b")
 
 
 def test_a_lease_changes_while_its_process_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.05)
-    with Claims(tmp_path) as mine:
+    monkeypatch.setattr(work_claims, "BEAT", 0.05)
+    with WorkClaims(tmp_path) as mine:
         mine.report(cell="tent", seen=10, total=20)
         before = (tmp_path / "running" / f"{mine.name}.json").read_bytes()
         file = tmp_path / "running" / f"{mine.name}.json"
         wait_for(lambda: file.read_bytes() != before)
-        wait_for(lambda: "cell" in Watch(tmp_path).leases()[0].progress)
-        (lease,) = Watch(tmp_path).leases()
+        wait_for(lambda: "cell" in FolderProcesses(tmp_path).leases()[0].progress)
+        (lease,) = FolderProcesses(tmp_path).leases()
         assert lease.progress == {"role": "worker", "cell": "tent", "seen": 10, "total": 20}
         assert (lease.pid, lease.machine) == (os.getpid(), machine())
 
@@ -197,7 +197,7 @@ def test_files_of_the_dead_are_swept_up_and_those_of_the_living_stay(tmp_path: P
     elsewhere(tmp_path, "far")
     (tmp_path / "running" / "b@far").touch()
     (tmp_path / "running" / "c@gone").touch()
-    with Claims(tmp_path) as mine:
+    with WorkClaims(tmp_path) as mine:
         assert mine.take("d")
         mine.sweep_up()
         left = set(os.listdir(tmp_path / "running"))
@@ -205,8 +205,8 @@ def test_files_of_the_dead_are_swept_up_and_those_of_the_living_stay(tmp_path: P
 
 
 def test_deaths_at_a_cell_are_counted_and_forgotten_by_the_next_sweep(tmp_path: Path) -> None:
-    key, folder = "c" * claims.ID, tmp_path / "running"
-    with Claims(tmp_path) as mine:
+    key, folder = "c" * work_claims.ID, tmp_path / "running"
+    with WorkClaims(tmp_path) as mine:
         for death in range(2):
             (folder / f"{key}@dead{death}").touch()
             (folder / f"plan@dead{death}").touch()
@@ -226,7 +226,7 @@ def test_a_damaged_lease_is_that_of_a_dead_process(tmp_path: Path, text: str) ->
     (tmp_path / "running").mkdir()
     (tmp_path / "running" / "broken.json").write_text(text)
     (tmp_path / "running" / "a@broken").touch()
-    with Claims(tmp_path) as mine:
+    with WorkClaims(tmp_path) as mine:
         assert mine.take("a")
         assert mine.claims()[0].lease.name == mine.name
 
@@ -247,21 +247,21 @@ def test_a_lease_that_is_replaced_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(Path, "read_bytes", stale)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    watch = Watch(tmp_path)
+    watch = FolderProcesses(tmp_path)
     if lives is None:
         with pytest.raises(UserError, match=r"running cannot be read .*; run the same command again"):
             watch.alive("far")
     else:
         assert watch.alive("far") is lives
-    assert reads["far.json"] == min(failures + 1, claims.TRIES)
+    assert reads["far.json"] == min(failures + 1, work_claims.TRIES)
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "running").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        Claims(tmp_path)
+        WorkClaims(tmp_path)
     (tmp_path / "results").mkdir()
-    with Claims(tmp_path / "results") as mine:
+    with WorkClaims(tmp_path / "results") as mine:
         shutil.rmtree(tmp_path / "results" / "running")
         with pytest.raises(UserError, match="run the same command again"):
             mine.take("a")

@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Method[Any])
 
 
 @dataclass(frozen=True)
-class Workbench:
+class ClassifierAndData:
     """Implements :class:`ttabench.figure.Bench`; images come in the order of a sweep of this seed.
 
     report    called as ``report(what, done, total)`` to show progress.

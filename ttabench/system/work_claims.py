@@ -40,7 +40,7 @@ from ttabench.system.files import check_plain
 FOLDER = "running"
 BEAT = 3.0  # seconds between two versions of a lease
 SILENT = 90.0  # seconds without a new version after which a process of another machine is dead
-ID = 64  # characters of the id of a cell; other keys are those of `Claims.alone`
+ID = 64  # characters of the id of a cell; other keys are those of `WorkClaims.alone`
 COUNTS = {"total", "seen", "scored", "right"}
 LONGEST = 1 << 20  # bytes of a lease
 TRIES = 8  # how often two processes step back from the same cell, or a file is read that others replace
@@ -83,7 +83,7 @@ class Claim:
     since: float
 
 
-class Watch:
+class FolderProcesses:
     """The processes of a results folder as this process sees them. Reads only."""
 
     def __init__(self, root: Path) -> None:
@@ -177,7 +177,7 @@ class Watch:
             time.sleep(0.05)
 
 
-class Claims(Watch):
+class WorkClaims(FolderProcesses):
     """The claims of this process. Close it, or use it in a ``with`` block.
 
     role   what the process is: ``sweep``, ``worker`` or ``merge``.
@@ -381,7 +381,7 @@ class Running:
 
 def running(root: Path) -> list[Running]:
     """The cells that are computed in a results folder. A process on another machine is taken to live."""
-    watch = Watch(root)
+    watch = FolderProcesses(root)
     cells = []
     for claim in watch.claims():
         lease = claim.lease
