@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from . import style
@@ -39,9 +38,9 @@ def figure() -> Figure:
         _arrow(axes, texts[start], texts[end], "solid", style.BLACK, bend=0.0)
     for start, end in BACKWARD:
         _arrow(axes, texts[start], texts[end], "dotted", style.VERMILION, bend=0.3)
-    kinds = (("solid", style.BLACK, "forward"), ("dotted", style.VERMILION, "backpropagation"))
-    lines = [Line2D([], [], linestyle=look, color=colour, label=text) for look, colour, text in kinds]
-    axes.legend(handles=lines, loc="lower right", ncols=2, borderaxespad=0.2, columnspacing=1)
+    axes.plot([], [], "-", color=style.BLACK, label="forward")
+    axes.plot([], [], ":", color=style.VERMILION, label="backpropagation")
+    axes.legend(loc="lower right", ncols=2, borderaxespad=0.2, columnspacing=1)
     return made
 
 
