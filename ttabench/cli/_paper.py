@@ -41,6 +41,7 @@ TRAINING = {"cct": 234.0, "": 63.0}
 SMALL_FIGURES: Mapping[str, Sequence[str]] = {
     "tsne": ("severities=5", "images=40", "epochs=1"),
     "loss-vs-mse": ("epochs=1",),
+    "bad-start": ("epochs=1",),
     "quantile-field": ("epochs=40",),
     "six-blobs": ("epochs=40",),
     "two-moons": ("epochs=20",),

@@ -13,6 +13,10 @@ import typer
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg", "/dev/dri")
 
+WITH_TTABENCH = ("torchvision", "timm")
+EXTRAS = {"transformers": "hf", "robustbench": "robustbench", "open_clip": "clip"}
+"""The extra of pip that has a package of networks."""
+
 
 def register(app: typer.Typer) -> None:
     app.command()(doctor)
@@ -31,32 +35,35 @@ def doctor() -> None:
         if version == "not installed":
             problems.append(f"{name} is missing: pip install {name}")
     problems += _devices()
-    unusable = _networks_of_others()
+    usable = _networks_of_others()
     problems += _cache(cache_dir())
     problems += _plugins()
-    for sentence in unusable:
-        print(f"note: {sentence}")
     for problem in problems:
         print(f"problem: {problem}")
-    print(counted(len(problems), "problem") if problems else f"all is well{' otherwise' * bool(unusable)}")
+    print(counted(len(problems), "problem") if problems else f"all is well{' otherwise' * (not usable)}")
     if problems:
         raise typer.Exit(1)
 
 
-def _networks_of_others() -> list[str]:
-    """Prints which packages of networks there are; returns what is wrong with them."""
-    from ttabench.errors import UserError
-    from ttabench.models.external.packages import imported
+def _networks_of_others() -> bool:
+    """Prints which packages of networks there are; whether all that come with ttabench can be used.
 
-    for package, extra in {"timm": "", "transformers": "hf", "robustbench": "robustbench"}.items():
-        there = importlib.util.find_spec(package) is not None
-        lacks = f"optional, not installed: ttabench[{extra}]" if extra else "not installed"
-        print(f"{package:<14} {'installed' if there else lacks}")
-    try:
-        imported("torchvision", "a network of timm, torchvision, RobustBench or open_clip")
-    except UserError as problem:
-        return [str(problem)]
-    return []
+    None is imported, since they import torch.
+    """
+    from ttabench.models.external.packages import made_for_another_torch
+
+    for name in WITH_TTABENCH:
+        print(f"{name:<14} {'installed' if _is_here(name) else f'not installed: pip install {name}'}")
+    for name, extra in EXTRAS.items():
+        lacks = f"optional, not installed: ttabench[{extra}]"
+        print(f"{name:<14} {'installed' if _is_here(name) else lacks}")
+    if problem := made_for_another_torch():
+        print(f"{'':<14} {problem}; networks of timm, torchvision, RobustBench and open_clip need it")
+    return not problem and all(map(_is_here, WITH_TTABENCH))
+
+
+def _is_here(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def _cache(folder: Path) -> list[str]:

@@ -17,8 +17,8 @@ __all__ = ["DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "stands_for", 
 
 EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
 FIGURES = (
-    "tsne", "loss-vs-mse", "quantile-index", "quantile-field", "six-blobs", "two-moons",
-    "informative-quantiles",
+    "pipeline", "tsne", "loss-vs-mse", "quantile-index", "quantile-field", "six-blobs", "two-moons",
+    "bad-start", "informative-quantiles",
 )  # fmt: skip
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 """Those of the paper."""

@@ -31,12 +31,14 @@ __all__ = ["write"]
 TEX = ("latexmk", "pdflatex", "tectonic")
 CURVE = "severity-curve"
 WORDS = {
+    "pipeline": "Section 1. The pipeline: forward propagation, and backpropagation to the decorruptor.",
     "tsne": "Figure 1. Features before and after matching (t-SNE).",
     "loss-vs-mse": "Section 3. The loss against the squared error of paired features.",
     "quantile-index": "The quantile index.",
     "quantile-field": "Appendix. Quantile indices over the plane: source, shifted, corrected.",
     "six-blobs": "Appendix. Six classes under a linear shift.",
     "two-moons": "Appendix. From a start near a symmetry the classes swap.",
+    "bad-start": "Not in the paper. A bad start on images: the negative of each, as two moons for a network.",
     "informative-quantiles": "Appendix. Which quantiles tell of a shift.",
     CURVE: "Figure 1, as curves. Accuracy under Gaussian noise by severity: ours and the paper's.",
 }

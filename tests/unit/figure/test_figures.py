@@ -34,8 +34,10 @@ from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (
+    bad_start,
     informative_quantiles,
     loss_vs_mse,
+    pipeline,
     quantile_field,
     quantile_index,
     six_blobs,
@@ -47,6 +49,7 @@ from ttabench_methods.quantile.figures import (
 Run = Callable[..., Output]
 
 TOYS = {  # name → settings that make it quick
+    "pipeline": (),
     "quantile-index": (),
     "quantile-field": ("--set", "epochs=20"),
     "six-blobs": ("--set", "epochs=20"),
@@ -109,7 +112,7 @@ def falls(values: NDArray[np.float64], to: float) -> bool:
 
 
 def test_every_figure_of_the_paper_is_registered() -> None:
-    assert set(registry.figure_names()) >= {*TOYS, "tsne", "loss-vs-mse"}
+    assert set(registry.figure_names()) >= {*TOYS, "tsne", "loss-vs-mse", "bad-start"}
 
 
 AT_NIGHT = ("quantile-field", "six-blobs", "informative-quantiles")  # others train too, or do not
@@ -252,6 +255,8 @@ def test_settings_from_the_command_line_reach_the_method(
 # ---- how they look
 
 LOOK = {
+    "pipeline": lambda bench: pipeline.figure(),
+    "bad-start": lambda bench: bad_start.figure(bench, epochs=1),
     "quantile-index": lambda bench: quantile_index.figure(),
     "quantile-field": lambda bench: quantile_field.figure(epochs=20),
     "six-blobs": lambda bench: six_blobs.figure(epochs=200),
@@ -314,6 +319,25 @@ def test_two_moons_distance_falls_and_error_does_not() -> None:
 
 def test_two_moons_from_the_right_side_do_not_swap() -> None:
     assert falls(two_moons.compute(start=150.0).mse, 0.01)
+
+
+def test_the_gradient_goes_back_to_the_decorruptor_and_nowhere_else() -> None:
+    assert {part for edge in pipeline.FORWARD for part in edge} == pipeline.PARTS.keys()
+    path = [(end, start) for start, end in pipeline.BACKWARD]
+    assert set(path) <= set(pipeline.FORWARD)
+    assert [start for start, _ in pipeline.BACKWARD] == ["loss", "test features", "f"]
+    assert pipeline.BACKWARD[-1] == ("f", "T")
+
+
+def test_from_a_bad_start_the_loss_falls_and_the_classes_do_not_come_back(bench: Workbench) -> None:
+    good, bad = bad_start.compute(bench, severity=1, epochs=6)
+    assert (good.start, bad.start) == tuple(bad_start.STARTS)
+    assert falls(good.loss, 0.3)
+    assert falls(bad.loss, 0.3)
+    assert falls(good.mse, 0.3)
+    assert bad.mse[-1] > 0.9 * bad.mse[0]
+    assert good.accuracy[-1] > 95
+    assert bad.accuracy[-1] < 5
 
 
 def test_the_index_is_the_mean_of_the_unit_vectors() -> None:

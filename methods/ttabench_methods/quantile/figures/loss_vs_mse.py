@@ -65,13 +65,8 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "qua
     shown, clean = some(images), shown_form.model.features(some(bench.images(0, images.batch_size)))
     rows: list[tuple[float, float]] = []
 
-    @torch.no_grad()
     def measure() -> None:
-        features = shown_form.model.features(shown_form.decorruptor(shown)).float()
-        loss = quantile_loss(
-            shown_form.matching.points, features / shown_form.matching.unit, shown_form.matching.index
-        )
-        rows.append((loss.item(), (features - clean).square().sum(1).mean().item()))
+        rows.append(errors(shown_form, shown, clean))
 
     measure()
     torch.manual_seed(bench.seed)
@@ -79,6 +74,14 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "qua
     loss, mse = np.array(rows).T
     title = f"{bench.title}, severity {severity}"
     return Track(title, np.arange(len(rows)) / len(images), loss, mse)
+
+
+@torch.no_grad()
+def errors(method: Quantile, shown: Tensor, clean: Tensor) -> tuple[float, float]:
+    """The quantile loss of images (n, 3, H, W), decorrupted, and their squared error from features (n, k)."""
+    features = method.model.features(method.decorruptor(shown)).float()
+    loss = quantile_loss(method.matching.points, features / method.matching.unit, method.matching.index)
+    return loss.item(), (features - clean).square().sum(1).mean().item()
 
 
 def some(images: Batches) -> Tensor:

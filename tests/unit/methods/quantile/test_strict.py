@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ttabench.registry import method
 from ttabench_methods.quantile import QuantilePaper, QuantilePaperConfig
 from ttabench_methods.quantile.strict import QuantileStrict, QuantileStrictConfig
 
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "quantile.md"
 AS_BEFORE = {"keep": "lowest", "rebase": "stored", "clip": 1.0}
 
 
@@ -84,6 +87,22 @@ def test_each_loss_undoes_a_shift_through_the_same_decorruptor_and_bank(loss: st
     after = float((adapter.predict(batch).argmax(1) == labels).float().mean())
     assert before < 0.8
     assert after > 0.95
+    assert adapter.losses[-1] < 0.5 * adapter.losses[0]
+
+
+def test_the_loss_of_the_page_is_matched_through_the_bank() -> None:
+    """docs/quantile.md: a loss of your own."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(code, page)
+    z = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    loss = page["Covariance"](z)
+    assert float(loss.loss(loss.mean(z))) == 0
+    halves = torch.stack([loss.mean(z[:10] + 1), loss.mean(z[10:])])
+    torch.testing.assert_close(halves.mean(0), loss.mean(torch.cat([z[:10] + 1, z[10:]])))
+    adapter = fitted({"epochs": 8}, page["CovarianceMatching"])
+    assert adapter.name == "covariance_matching"
+    assert isinstance(adapter.separable, page["Covariance"])
     assert adapter.losses[-1] < 0.5 * adapter.losses[0]
 
 
