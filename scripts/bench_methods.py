@@ -27,6 +27,11 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
     actmad             1 forward + backward, gradients of all parameters; 1 forward; stored statistics
     ttac, coral        1 forward + backward, gradients of all parameters; 1 forward with stored statistics
     actmad_vit         1 forward + backward, gradients of the norm layers' affine parameters
+    rem                3 forward + backward, gradients of the norm layers' affine parameters but the top
+                       ones: with all tokens, and without 10 and 20 % of them
+    dpcore             1 forward; 1 forward + backward with 8 prompts, gradients of these only: a batch of a
+                       shift that is known. A batch of a new shift, a second row, which is not in
+                       worst_floor_ratio, has 2 forward, and as many forward + backward as `steps`
     quantile           offline: 1 forward + backward of every image in every epoch, through the decorruptor,
                        all of whose gradients are taken, and the frozen classifier, on 200 images at most. An
                        epoch is the difference between six and three of them. A second row, which is not in
@@ -73,7 +78,7 @@ from bench_suite import (
     take_turns,
     worst,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
@@ -85,10 +90,12 @@ from ttabench.models.architectures.build import build
 from ttabench.nn.pixels import to_tensor
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
+from ttabench_methods.prompts import blocks_of
 from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32
 SOURCE_IMAGES = 256
+PROMPTS = 8  # DPCore's
 FITTED = 200
 
 
@@ -103,16 +110,18 @@ class Floor:
     scored               forward passes of the batch itself, with the stored statistics, besides.
     decorruptor          the size of the one that the images go through first, and that is what learns.
     viewed               one more pass there and back, of as many images as the adapter takes a view of.
+    masked               more passes there and back, each without such a share of a transformer's tokens.
     """
 
     forwards: int = 0
     backwards: int = 0
-    learns: Literal["norms", "lower norms", "all", "decorruptor"] = "norms"
+    learns: Literal["norms", "lower norms", "all", "decorruptor", "prompts"] = "norms"
     stored: bool = False
     every: int = 0
     scored: int = 0
     decorruptor: str = ""
     viewed: bool = False
+    masked: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,8 +177,20 @@ CASES = (
     Case("adacontrast", Floor(forwards=3, backwards=1, learns="all", scored=1)),
     Case("tea", Floor(forwards=1, backwards=22)),
     Case("asr", replace(STEP, forwards=1), {**KEEP_ALL, "start": 1e-6}),
-    Case("rem", None),
-    Case("dpcore", None, {"steps": 2, "threshold": 2.0}),
+    Case("rem", Floor(backwards=1, learns="lower norms", masked=(0.1, 0.2))),
+    Case(
+        "dpcore",
+        Floor(forwards=1, backwards=1, learns="prompts"),
+        {"steps": 2, "threshold": 1e9},
+        "known shift",
+    ),
+    Case(
+        "dpcore",
+        Floor(forwards=2, backwards=5, learns="prompts"),
+        {"steps": 5, "threshold": 0.0},
+        "new shift, 5 steps",
+        counts=False,
+    ),
     Case("spa", Floor(forwards=1, backwards=2)),
     Case("come", STEP),
     Case("come", STEP, {"host": "eata", **KEEP_ALL, "fisher_images": 64}, "host eata"),
@@ -199,6 +220,8 @@ class Bare:
     def __init__(self, classifier: Classifier, floor: Floor, memory: Tensor) -> None:
         self.floor, self.memory, self.arrived = floor, memory, 0
         self.viewed = 0
+        self.left = 1.0  # share of the tokens
+        self.prompts: Tensor | None = None
         self.still = copy.deepcopy(classifier).eval().requires_grad_(False)
         self.net = copy.deepcopy(self.still)
         if not floor.stored:
@@ -210,8 +233,30 @@ class Bare:
             self.before.to(memory.device)
         elif floor.learns == "all":
             self.net.requires_grad_(True)
+        elif floor.learns == "prompts":
+            self.learn_prompts()
         elif floor.backwards:
             tta.norm_affine(self.net, skip=tta.top_norms(self.net) if floor.learns == "lower norms" else ())
+
+        if floor.masked:
+            blocks_of(self.net)[0].register_forward_pre_hook(self.leave_out)
+
+    def leave_out(self, _block: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The first tokens, as many as are left of those that are no class token."""
+        tokens = inputs[0]
+        return tokens[:, : 1 + int((tokens.shape[1] - 1) * self.left)], *inputs[1:]
+
+    def learn_prompts(self) -> None:
+        def add(_block: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            tokens = inputs[0]
+            if not torch.is_grad_enabled():
+                return inputs
+            if self.prompts is None:
+                shape = (PROMPTS, tokens.shape[2])
+                self.prompts = torch.zeros(shape, device=tokens.device, requires_grad=True)
+            return torch.cat([tokens, self.prompts.expand(len(tokens), -1, -1)], dim=1), *inputs[1:]
+
+        blocks_of(self.net)[0].register_forward_pre_hook(add)
 
     def __call__(self, x: Tensor) -> None:
         with torch.no_grad():
@@ -231,6 +276,10 @@ class Bare:
         for _ in range(self.floor.backwards):
             (self.before or self.net).zero_grad()
             self.there_and_back(x if self.before is None else self.before(x))
+        for share in self.floor.masked:
+            self.left = 1 - share
+            self.there_and_back(x)
+        self.left = 1.0
         if self.viewed:
             self.there_and_back(x[: self.viewed])
 

@@ -89,6 +89,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ("batch_size = 1.5", "batch_size = 1.5: expected a whole number, 0 or larger"),
         (f"batch_size = {10**18}", "expected a whole number, 0 or larger and below 2,147,483,648"),
         ('limit = "all"', 'limit = "all": expected a whole number, 0 or larger'),
+        ('classes = "balance"', "unknown value of classes 'balance'; did you mean 'balanced'"),
         ("epochs = -1", "epochs = -1: expected a whole number"),
         ('precision = "float16"', "did you mean 'bfloat16'?"),
         ("checkpoint = 5", "checkpoint = 5: expected a file, in quotes"),
@@ -155,8 +156,8 @@ def test_every_option_has_a_bad_value_above() -> None:
 # ---- the schema
 
 POOL: list[Any] = [
-    "", "x", "a,b", "a[b=1,c=2]", "a[b", "all", "fog", "native", "offline", "fixed", "per_corruption",
-    "continual", "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)",
+    "", "x", "a,b", "a[b=1,c=2]", "a[b", "all", "fog", "native", "offline", "fixed", "balanced",
+    "per_corruption", "continual", "episodic", "iid", "dirichlet(0.1)", "dirichlet", "noise(0.2)",
     "float32", "bfloat16", "auto",
     "stale",
     "2/5", "0/2", "tent.lr=1", 0, 1, 5, 6, -1, 0.5, 1.5, 2**31, 2**63, True, False, [], [1], [1, 1],

@@ -45,7 +45,7 @@ def test_a_stored_grid_has_the_fields_that_old_folders_have() -> None:
     assert grid().to_json() == stored
     later: dict[str, Any] = {
         "stream": "", "pace": 0.0, "pace_ratio": [], "include": [], "exclude": [], "per_method": {},
-        "per_dataset": {}, "batch_rate": "official",
+        "per_dataset": {}, "batch_rate": "official", "classes": "first",
     }  # fmt: skip
     assert grid().to_json(whole=True) == stored | later
 
@@ -118,7 +118,8 @@ class Known:
     trainable = True
 
     def __init__(self, name: str, data: Any, ready: bool, note: dict[str, str] | None = None) -> None:
-        self.name, self.dataset, self.ready, self.note = name, data, ready, note or {}
+        self.name, self.ready, self.note = name, ready, note or {}
+        self.dataset = self.measured = data
         self.asked: list[tuple[Any, ...]] = []
 
     def __str__(self) -> str:
