@@ -43,7 +43,10 @@ SWEEPS = ROOT / "scripts" / "reference"
 RESULTS = ROOT / "results" / "reference"
 RECIPE = "fast-portable"
 """Of the networks that are trained for CIFAR: the same weights on every x86-64 processor with AVX2."""
-EPOCHS = {"real-cifar10-cvt_2": 130, "wild-real-cifar10-cct_2": 8, "unknown-real-cifar10-cct_2": 8}
+EPOCHS = {
+    ("real-cifar10-cvt_2", "cvt_2"): 130,
+    **{(f"wild-{kind}-real-cifar10", "cct_2"): 8 for kind in ("mixed", "batch1", "labelshift")},
+}
 """Epochs of the network of a results folder that was not trained for those of the recipe."""
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 
@@ -85,7 +88,7 @@ def prepare(
     if not trains or given:
         return {}
     (arch,), (known,) = grid.archs, trains
-    return {"--checkpoint": trained(arch, known, data, EPOCHS.get(folder(file), 0))}
+    return {"--checkpoint": trained(arch, known, data, EPOCHS.get((folder(file), arch), 0))}
 
 
 def trained(arch: str, known: Dataset, data: Path, epochs: int = 0) -> Path:

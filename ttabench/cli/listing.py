@@ -100,11 +100,8 @@ def _archs() -> None:
     from ttabench.cli._table import say, table
     from ttabench.models.architectures import names
     from ttabench.models.checkpoints.cache import with_package
-<<<<<<< HEAD
-    from ttabench.models.external.packages import made_for_another_torch
-=======
     from ttabench.models.external import official_checkpoints
->>>>>>> h-house
+    from ttabench.models.external.packages import made_for_another_torch
 
     members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
     rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
