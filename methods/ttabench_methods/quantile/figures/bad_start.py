@@ -79,7 +79,7 @@ def draw(attempts: list[Attempt], title: str) -> Figure:
         for each in attempts:
             colour, line = looks[each.start]
             axes.plot(each.epochs, getattr(each, name), line, color=colour, label=each.start)
-        axes.set(ylim=(0, 100 if name == "accuracy" else None), xlim=(0, attempts[0].epochs[-1]))
+        axes.set(ylim=(-3, 103) if name == "accuracy" else (0, None), xlim=(0, attempts[0].epochs[-1]))
         axes.set_title(words, pad=3)
         axes.set_xlabel("Epoch", labelpad=1)
         axes.locator_params(nbins=3)
