@@ -63,6 +63,7 @@ def pytest_collection() -> Generator[None, object, object]:
 FIRST = (
     "cli/test_sweep.py",
     "run/test_executors_local.py",
+    "scripts/test_reference_results.py",
     "sweep/test_two_sweeps.py",
 )
 
