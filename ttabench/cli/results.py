@@ -58,4 +58,7 @@ def list_() -> None:
         for store in each.stores or [each.folder]:
             cells = (each.name, day, each.version[:12], state, each.source, str(store))
             rows.append([printable(text) for text in cells])
+    if not rows:
+        print("No results were fetched yet; see ttabench results fetch --help.")
+        return
     table(["name", "fetched", "version", "state", "source", "folder"], rows)

@@ -108,6 +108,10 @@ def test_results_stand_in_a_table_beside_ours(
     assert "changed" in ttabench("results", "list").out
 
 
+def test_before_anything_was_fetched_the_list_says_so(ttabench: Run, cache: Path) -> None:
+    assert "No results were fetched yet; see ttabench results fetch" in ttabench("results", "list").out
+
+
 def test_a_name_is_taken_once(cache: Path, theirs: Path) -> None:
     first = fetch_results(str(theirs), "x")
     with pytest.raises(UserError, match="there are results called x already"):
