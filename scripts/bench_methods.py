@@ -85,6 +85,7 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream
 from ttabench.method import Method
@@ -282,8 +283,10 @@ def prepared(case: Case, network: Classifier, device: str = "cpu", size: int = S
     if reason := needs.unmet(arch):
         return reason
     adapter = cls(network, config)
-    source = case.source if size == SIZE else LARGE_SOURCE_IMAGES
-    adapter.prepare(SourceImages(lambda: pixels(source, size), needs, device))
+    if size == SIZE:
+        adapter.prepare(SourceImages(lambda: pixels(case.source, size), needs, device))
+    else:  # as in a sweep with a network from elsewhere
+        adapter.prepare(SourceOfAnyNetwork(lambda: pixels(LARGE_SOURCE_IMAGES, size), needs, device))
     return adapter
 
 
