@@ -38,8 +38,10 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
                        worst_floor_ratio, has ten epochs with all that is done once, such as the choice of
                        the start: less in proportion where images are more
 
-Other methods get images per second alone. Untrained weights and random images, 10 classes: thresholds of
-the methods above are set so that every image counts and every pass is made. Preparing is not timed.
+Other methods get images per second alone. Untrained weights and random images, 32 pixels and 10 classes:
+thresholds of the methods above are set so that every image counts and every pass is made. Preparing is not
+timed. efficientnet_lite/lite0, resnet50 and vit_b_16 have 224 pixels and 1,000 classes, the settings of
+methods for ImageNet, and 64 source images.
 
 Adapter and floor take turns and swap places each time; the ratio is the median over the pairs, images per
 second are the best of each. One thread is timed in CPU seconds, so that other work on the machine counts
@@ -52,6 +54,8 @@ Usage: python scripts/bench_methods.py [--archs resnet18,cct_7_3x1] [--methods t
 The full run takes an estimated hour and a quarter on one CPU core, most of it for CoTTA's 32 views on
 cct_7_3x1; two thirds of that with --repeats 3. A minute and a half:
 python scripts/bench_methods.py --batch 32 --width 16 --archs resnet18,cct_2_3x2_32
+At 224 pixels:
+python scripts/bench_methods.py --archs efficientnet_lite/lite0 --batch 16 --repeats 3 --methods source,tent
 """
 
 from __future__ import annotations
@@ -78,11 +82,15 @@ from bench_suite import (
     take_turns,
     worst,
 )
+from memory_224 import ARCHS as LARGE
+from memory_224 import SIZE as LARGE_SIZE
+from memory_224 import network as large
 from torch import Tensor, nn
 
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream
 from ttabench.method import Method
@@ -94,7 +102,7 @@ from ttabench_methods.prompts import blocks_of
 from ttabench_methods.quantile.decorruptor import Decorruptor
 
 CLASSES, SIZE = 10, 32
-SOURCE_IMAGES = 256
+SOURCE_IMAGES, LARGE_SOURCE_IMAGES = 256, 64
 PROMPTS = 8  # DPCore's
 FITTED = 200
 
@@ -288,33 +296,46 @@ class Bare:
         torch.autograd.backward(logits, torch.ones_like(logits))
 
 
-def images(count: int, device: str = "cpu") -> Tensor:
-    """Random pixels: (count, 3, SIZE, SIZE) in [0, 1]."""
-    return to_tensor(pixels(count), device)
+def images(count: int, device: str = "cpu", size: int = SIZE) -> Tensor:
+    """Random pixels: (count, 3, size, size) in [0, 1]."""
+    return to_tensor(pixels(count, size), device)
 
 
-def pixels(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.random.default_rng(0).integers(0, 256, (count, SIZE, SIZE, 3), np.uint8)
+def pixels(count: int, size: int = SIZE) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
+
+
+def size_of(arch: str) -> int:
+    return LARGE_SIZE if arch in LARGE else SIZE
 
 
 def classifier(arch: str, width: int = 64) -> Classifier:
     """An untrained network; `width` is the ResNet18's."""
+    if arch in LARGE:
+        return large(arch)
     torch.manual_seed(0)
     name = f"resnet18_w{width}" if arch == "resnet18" else arch
     half = (0.5, 0.5, 0.5)
     return build(name, dataset="random", num_classes=CLASSES, image_size=SIZE, mean=half, std=half)
 
 
-def prepared(case: Case, network: Classifier, device: str = "cpu") -> Method[Any] | str:
+def prepared(case: Case, network: Classifier, device: str = "cpu", size: int = SIZE) -> Method[Any] | str:
     """The adapter, ready for batches, or the reason why it does not apply to this network."""
     cls, arch = find_method(case.method), network.architecture()
-    settings = {**cls.for_dataset("random", CLASSES), **cls.for_architecture(arch), **case.settings}
+    settings = {
+        **cls.for_dataset("random", network.num_classes),
+        **cls.for_architecture(arch),
+        **case.settings,
+    }
     config = cls.Config(**settings)
     needs = cls.needs_of(config)
     if reason := needs.unmet(arch):
         return reason
     adapter = cls(network, config)
-    adapter.prepare(SourceImages(lambda: pixels(case.source), needs, device))
+    if size == SIZE:
+        adapter.prepare(SourceImages(lambda: pixels(case.source, size), needs, device))
+    else:  # as in a sweep with a network from elsewhere
+        adapter.prepare(SourceOfAnyNetwork(lambda: pixels(LARGE_SOURCE_IMAGES, size), needs, device))
     return adapter
 
 
@@ -353,7 +374,7 @@ def speed(case: Case, adapter: Method[Any], network: Classifier, x: Tensor, meas
 
     if floor is None:
         return Speed(seen / min(measure([several(adapter.adapt)]))[0])
-    bare = Bare(network, floor, images(floor.every, str(x.device)))
+    bare = Bare(network, floor, images(floor.every, str(x.device), x.shape[-1]))
     if floor.viewed:
         bare.viewed = images_viewed(adapter, x)
     rows = measure([several(adapter.adapt), several(bare)])
@@ -366,7 +387,7 @@ def fitting_speed(
 ) -> Speed:
     """The same of an offline method, `epochs` times over its images; images count each time."""
     assert case.floor is not None
-    shown = images(case.images, str(x.device)) if case.images else x[:FITTED]
+    shown = images(case.images, str(x.device), x.shape[-1]) if case.images else x[:FITTED]
     pictures = shown.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
     stream = Stream(pictures, np.arange(len(shown)), min(len(x), len(shown)), str(x.device))
     bare = Bare(network, case.floor, x[:FITTED])
@@ -405,14 +426,14 @@ def run(options: argparse.Namespace) -> None:
     networks = {arch: classifier(arch, options.width).to(options.device) for arch in options.archs.split(",")}
     for case in wanted:
         find_method(case.method)  # a wrong name is an error before anything is measured
-    x = images(options.batch, options.device)
     ratios = []
     for arch, network in networks.items():
-        size = network.architecture().parameters / 1e6
-        print(f"{arch} ({size:.2f} M parameters), batch {options.batch}, {options.device}")
+        x = images(options.batch, options.device, size_of(arch))
+        millions = network.architecture().parameters / 1e6
+        print(f"{arch} ({millions:.2f} M parameters), {x.shape[-1]} px, batch {len(x)}, {options.device}")
         print(f"  {'images/s':<36}{'adapter':>9}{'floor':>9}{'ratio':>8}")
         for case in wanted:
-            adapter = prepared(case, network, options.device)
+            adapter = prepared(case, network, options.device, size_of(arch))
             if isinstance(adapter, str):
                 print(f"  {case.label:<36}      n/a: {adapter}")
                 continue

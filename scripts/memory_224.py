@@ -1,4 +1,7 @@
-"""Peak memory of one cell of every method on ResNet50 and ViT-B/16 at 224 pixels, 1,000 classes.
+"""Peak memory of one cell of every method at 224 pixels, 1,000 classes.
+
+The networks are ResNet50, ViT-B/16 and, where its package is installed (`pip install
+efficientnet-lite-pytorch`), EfficientNet-Lite0.
 
 Stand-in weights (random) and random images: memory depends on neither. Every method has its settings for
 ImageNet-C. Each cell runs in a process of its own, through `ttabench.measure.scoring.evaluate`, as in a
@@ -43,6 +46,7 @@ from torch.nn import functional as F
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
+from ttabench.errors import UserError, unknown
 from ttabench.measure.scoring import evaluate
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
@@ -55,6 +59,8 @@ from ttabench.registry import methods
 from ttabench.system.malloc import keep_freed_memory
 
 CLASSES, SIZE, TRAINING_IMAGES = 1000, 224, 1_281_167
+LITE = "efficientnet_lite/lite0"
+ARCHS = ("resnet50", "vit_b_16", LITE)
 REQUESTS = ("source:features", "source:statistics")
 COLUMNS = (
     ("host", 7, ".2f"), ("before", 9, ".2f"), ("device", 8, ".2f"), ("backward", 10, ""),
@@ -110,9 +116,10 @@ class ResNet50(nn.Module):
 
 
 def network(arch: str) -> Classifier:
+    """A network with random weights. Raises UserError for another name, or where a package is missing."""
     torch.manual_seed(0)
-    if arch == "resnet50":
-        model = Classifier.wrap(ResNet50().eval(), SIZE)
+    if arch in ("resnet50", LITE):
+        model = Classifier.wrap((ResNet50() if arch == "resnet50" else lite()).eval(), SIZE)
         # Without its own statistics of activations a random network grows them from block to block.
         estimate_batch_norm(model, [torch.rand(4, 3, SIZE, SIZE)])
         return make_sure(model.eval())
@@ -121,7 +128,17 @@ def network(arch: str) -> Classifier:
             CLASSES, SIZE, patch=16, dim=768, layers=12, heads=12, mlp_ratio=4, positions="learned"
         )
         return make_sure(Classifier.wrap(net.eval(), SIZE).eval())
-    raise SystemExit(f"error: no architecture '{arch}'; expected resnet50 or vit_b_16")
+    raise unknown("architecture", arch, ARCHS)
+
+
+def lite() -> nn.Module:
+    """EfficientNet-Lite0. Raises UserError without its package."""
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        raise UserError(f"{LITE} needs a package: pip install efficientnet-lite-pytorch") from None
+    net: nn.Module = EfficientNet.from_name("efficientnet-lite0", num_classes=CLASSES)
+    return net
 
 
 @torch.no_grad()
@@ -297,4 +314,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except UserError as problem:
+        sys.exit(f"error: {problem}")

@@ -92,13 +92,21 @@ def _corrupted(test: Path, train: Path, data: Path, frost: Path | None = None, n
 
 
 def _photographs(data: Path) -> Dataset:
+    return dataset(str(_all_photographs(data)))
+
+
+def _half_of_the_photographs(data: Path) -> Dataset:
+    return dataset(str(imagenet_1000.make_half(_all_photographs(data))))
+
+
+def _all_photographs(data: Path) -> Path:
     packed = SHARED / "imagenet" / "imagenet-1000.npz"
     if not packed.is_file():
         raise UserError(
             f"the photographs in {packed} are not there, and they are not published. With your own: "
             "ttabench data generate, and ttabench sweep with the options of the sweep file."
         )
-    return dataset(str(imagenet_1000.make(packed, SHARED / "data" / "frost", data)))
+    return imagenet_1000.make(packed, SHARED / "data" / "frost", data)
 
 
 MAKERS: dict[str, Callable[[Path], Dataset]] = {
@@ -107,4 +115,5 @@ MAKERS: dict[str, Callable[[Path], Dataset]] = {
     real_cifar.REAL_100: _real_cifar100,
     ALL_100: _all_cifar100,
     f"{imagenet_1000.NAME}-c-local": _photographs,
+    imagenet_1000.HALF: _half_of_the_photographs,
 }

@@ -201,8 +201,8 @@ def generate(
         )
     else:
         print(
-            "It has no training images: give the sweep the weights of a network with --checkpoint FILE, "
-            "or run this command again with --train SOURCE."
+            "It has no training images: name a network with weights, as --archs MODULE:CALLABLE, or give the "
+            "sweep weights with --checkpoint FILE, or run this command again with --train SOURCE."
         )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 
+import bench_methods
 from bench_methods import (
     CASES,
     Bare,
@@ -25,7 +26,9 @@ from bench_methods import (
     classifier,
     images,
     images_viewed,
+    pixels,
     prepared,
+    size_of,
     speed,
 )  # fmt: skip
 
@@ -163,6 +166,17 @@ def test_fitting_tca_makes_the_passes_of_its_floor_and_finds_its_map_once(
     assert maps == [1]
     assert result.adapter == images_seen / 2
     assert result.ratio == 2
+
+
+def test_large_networks_see_224_pixels_and_few_source_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [size_of(arch) for arch in ("resnet50", "efficientnet_lite/lite0", "resnet18")] == [224, 224, 32]
+    network = classifier("resnet18", width=8)
+    monkeypatch.setattr(bench_methods, "large", lambda arch: (network, arch))
+    assert classifier("resnet50") == (network, "resnet50")
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(bench_methods, "pixels", lambda *given: (asked.append(given), pixels(2))[1])
+    assert not isinstance(prepared(Case("coral"), network, size=224), str)
+    assert asked == [(64, 224)]
 
 
 def test_where_a_method_does_not_apply_the_reason_is_given() -> None:

@@ -19,6 +19,8 @@ from PIL import Image
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.array_files import save_npz
 from ttabench.errors import UserError
 
 SWEEP = script.SWEEPS / "imagenet-1000.toml"
@@ -60,3 +62,27 @@ def test_without_the_photographs_it_says_what_to_do_with_ones_own(shared: Path) 
     (shared / "imagenet" / "imagenet-1000.npz").unlink()
     with pytest.raises(UserError, match=r"they are not published\. With your own: ttabench data generate"):
         script.prepare(SWEEP, shared / "made")
+
+
+def test_a_half_has_the_other_half_as_source_images_of_other_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    images, whole = fakes.clean_images(6), tmp_path / "imagenet-1000-c-local"
+    whole.mkdir()
+    save_npz(whole / "test.npz", Labelled(images, np.arange(6)))
+    np.save(whole / "fog-5.npy", images[:, ::-1])
+    test, source = imagenet_1000.halves(6)
+    assert sorted([*test, *source]) == [0, 1, 2, 3, 4, 5]
+    assert len(test) == 3
+
+    folder = imagenet_1000.make_half(whole)
+    data = dataset(str(folder))
+    assert (data.name, data.num_classes) == (imagenet_1000.HALF, 6)
+    assert data.test().labels.tolist() == test.tolist()
+    assert data.train().labels.tolist() == source.tolist()
+    assert (data.train().images == images[source]).all()
+    assert (data.corrupted("fog", 5).images == images[test][:, ::-1]).all()
+
+    (whole / "fog-5.npy").write_bytes(b"")  # what is there is not read again
+    assert imagenet_1000.make_half(whole) == folder

@@ -18,6 +18,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 
+import imagenet_1000
 import real_cifar
 import reference_data
 import reference_results as script
@@ -47,7 +48,7 @@ from ttabench_reports.evidence.report import Report
 ROOT = script.ROOT
 FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 ALL_TEST_IMAGES = ("cifar10-test-", "cifar100-test-")  # without MEMO, which is too costly
-PHOTOGRAPHS = "imagenet-1000"  # without source images, and costly: some methods, three corruptions
+PHOTOGRAPHS = ("imagenet-1000", "imagenet-500")  # costly: some methods, three corruptions
 THREE = ("gaussian_noise", "defocus_blur", "contrast")
 FIVE = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
@@ -74,8 +75,9 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
         "rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa", "quantile_strict",
     }  # fmt: skip
     left_out = {*new, *(["memo"] if name.startswith(ALL_TEST_IMAGES) else [])}
-    if name == PHOTOGRAPHS:
-        assert {find_method(method).needs.source_data for method in named} == {""}
+    if name in PHOTOGRAPHS:
+        needed = {find_method(method.partition("[")[0]).needs.source_data for method in named}
+        assert needed == ({""} if name == "imagenet-1000" else {"", "images", "statistics", "features"})
         return
     assert {method.partition("[")[0] for method in named} == all_methods - left_out
 
@@ -83,7 +85,7 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
 @each("file", script.sweeps(), ids=lambda file: file.stem)
 def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path) -> None:
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
-    if script.folder(file) == PHOTOGRAPHS:
+    if script.folder(file) in PHOTOGRAPHS:
         assert grid.corruptions == THREE
     elif script.folder(file) == COSTS:
         assert grid.corruptions == ("fog",)
@@ -95,6 +97,13 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
         assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
     assert script.title(file).endswith(".")
+
+
+def test_every_own_dataset_of_a_sweep_file_can_be_made() -> None:
+    grids = [make_grid({**DEFAULTS, **read_sweep_file(file)}) for file in script.sweeps()]
+    own = {name for grid in grids for name in grid.datasets if name.endswith(script.SUFFIX)}
+    assert own <= reference_data.MAKERS.keys()
+    assert {reference_data.ALL_100, imagenet_1000.HALF} <= own
 
 
 @pytest.mark.parametrize("file", script.sweeps(WILD), ids=lambda file: file.stem)
@@ -151,13 +160,13 @@ OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offlin
 def test_all_alignment_methods_run_offline_for_the_epochs_of_quantile_matching(file: Path) -> None:
     """Those that are offline in their paper are in the other files of the folder.
 
-    On the 10,000 images these are some of them.
+    On the 10,000 images and at 224 pixels these are some of them.
     """
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     (dataset,) = grid.datasets
     quantile = find_method("quantile")
     assert grid.epochs == make_config(quantile, {}, quantile.for_dataset(dataset, 10)).epochs
-    if file.stem.startswith(ALL_TEST_IMAGES):
+    if file.stem.startswith((*ALL_TEST_IMAGES, *PHOTOGRAPHS)):
         return
     transformers = [arch for arch in grid.archs if not arch.startswith("resnet")]
     online = {
