@@ -316,10 +316,11 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return tuple((0, float(p), "") if p[0].isdigit() else (1, 0.0, p) for p in parts)
 
 
-def corruption_key(name: str) -> tuple[object, ...]:
-    """The fifteen, the extra ones, those of -C-bar, then foreign names in natural order."""
+def corruption_key(name: str) -> tuple[int, str]:
+    """The fifteen, the extra ones, those of -C-bar, then foreign names, numbers in them by their size."""
     known = KNOWN_CORRUPTIONS
-    return known.index(name) if name in known else len(known), natural(name)
+    place = known.index(name) if name in known else len(known)
+    return place, re.sub(r"\d+", lambda number: number[0].zfill(20), name)
 
 
 def arch_key(arch: str) -> tuple[object, ...]:
