@@ -24,9 +24,9 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
+from ttabench.figure.classifier_and_data import ClassifierAndData
 
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.figure.workbench import Workbench
 from ttabench.method import Batches
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
@@ -67,7 +67,7 @@ def accuracy(method: Quantile, images: Batches, labels: Tensor) -> float:
     return 100 * (logits.argmax(1).cpu() == labels).float().mean().item()
 
 
-def study(bench: Workbench, cls: type[Quantile], severity: int) -> list[dict[str, Any]]:
+def study(bench: ClassifierAndData, cls: type[Quantile], severity: int) -> list[dict[str, Any]]:
     """A row for each of :data:`TRAININGS`."""
     corrupted, whole = bench.images(severity, cls.batch_size), bench.images(0, cls.batch_size)
     labels, rows = torch.from_numpy(bench.labels), list[dict[str, Any]]()
@@ -92,7 +92,7 @@ def study(bench: Workbench, cls: type[Quantile], severity: int) -> list[dict[str
 
 
 @torch.no_grad()
-def source_clean(bench: Workbench, labels: Tensor) -> float:
+def source_clean(bench: ClassifierAndData, labels: Tensor) -> float:
     """Accuracy of the classifier alone on clean images."""
     right = torch.cat([bench.classifier(x).argmax(1) for x in bench.images(0, 512)]).cpu() == labels
     return 100 * right.float().mean().item()
@@ -129,7 +129,7 @@ def main() -> None:
             key = dict(zip(KEY, values, strict=True))
             if is_there(file, key):
                 continue
-            bench = Workbench(
+            bench = ClassifierAndData(
                 args.arch,
                 data,
                 corruption,

@@ -329,7 +329,7 @@ def test_the_gradient_goes_back_to_the_decorruptor_and_nowhere_else() -> None:
     assert pipeline.BACKWARD[-1] == ("f", "T")
 
 
-def test_from_a_bad_start_the_loss_falls_and_the_classes_do_not_come_back(bench: Workbench) -> None:
+def test_from_a_bad_start_the_loss_falls_and_the_classes_do_not_come_back(bench: ClassifierAndData) -> None:
     good, bad = bad_start.compute(bench, severity=1, epochs=6)
     assert (good.start, bad.start) == tuple(bad_start.STARTS)
     assert falls(good.loss, 0.3)

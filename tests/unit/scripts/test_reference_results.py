@@ -146,7 +146,11 @@ def test_networks_of_a_folder_are_trained_for_its_epochs(
     monkeypatch.setattr(script, "make", lambda name, *_: SimpleNamespace(name=name))
     monkeypatch.setattr(script, "run", lambda *arguments: commands.append(arguments))
     (tmp_path / "data").mkdir()
-    for name, epochs in (("real-cifar10-cct_2", 0), ("wild-mixed-real-cifar10+cct_2", 8), ("real-cifar10-cvt_2", 130)):
+    for name, epochs in (
+        ("real-cifar10-cct_2", 0),
+        ("wild-mixed-real-cifar10+cct_2", 8),
+        ("real-cifar10-cvt_2", 130),
+    ):
         made = script.prepare(script.SWEEPS / f"{name}.toml", tmp_path / "data")
         assert made == {"--checkpoint": tmp_path / "data" / weights.name}
         assert state.asked == ("fast-portable", epochs)

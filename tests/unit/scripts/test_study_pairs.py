@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from ttabench.figure.workbench import Workbench
 
 from tests.unit.figure.test_figures import Stripes, bench  # noqa: F401
-from ttabench.figure.workbench import Workbench
 from ttabench_methods.quantile import QuantilePaper
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
