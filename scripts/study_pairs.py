@@ -24,9 +24,9 @@ from typing import Any
 import pandas as pd
 import torch
 from torch import Tensor
-from ttabench.figure.classifier_and_data import ClassifierAndData
 
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.figure.classifier_and_data import ClassifierAndData
 from ttabench.method import Batches
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from ttabench.figure.workbench import Workbench
 
 from tests.unit.figure.test_figures import Stripes, bench  # noqa: F401
+from ttabench.figure.classifier_and_data import ClassifierAndData
 from ttabench_methods.quantile import QuantilePaper
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
@@ -21,7 +21,7 @@ import study_pairs
 QUICK = {"epochs": "6", "minibatch": "30", "size": "small", "regulariser": "1"}
 
 
-def test_matching_lowers_the_loss_and_pairs_lower_the_error(bench: Workbench) -> None:  # noqa: F811
+def test_matching_lowers_the_loss_and_pairs_lower_the_error(bench: ClassifierAndData) -> None:  # noqa: F811
     quick = replace(bench, settings={"quantile_paper": QUICK})
     none, matching, pairs = study_pairs.study(quick, QuantilePaper, 3)
     assert [row["training"] for row in (none, matching, pairs)] == [*study_pairs.TRAININGS]
@@ -35,7 +35,7 @@ def test_matching_lowers_the_loss_and_pairs_lower_the_error(bench: Workbench) ->
 
 
 def test_it_goes_on_where_it_stopped(
-    bench: Workbench,  # noqa: F811
+    bench: ClassifierAndData,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -44,7 +44,7 @@ def test_it_goes_on_where_it_stopped(
     monkeypatch.setattr(study_pairs, "resolve_model", lambda *_, **__: model)
     asked: list[tuple[int, int]] = []
 
-    def study(bench: Workbench, cls: type, severity: int) -> list[dict[str, object]]:
+    def study(bench: ClassifierAndData, cls: type, severity: int) -> list[dict[str, object]]:
         asked.append((bench.seed, severity))
         assert bench.settings == {"quantile_paper": {"epochs": "1"}}
         return [{"training": "none", "accuracy": 50.0}]
