@@ -54,9 +54,9 @@ def each(names: str | tuple[str, ...], values: Iterable[Any], ids: Any = None) -
 
 
 def _shown(value: Any) -> str:
-    """A value in the title of its case; the traceback of a failure shows it whole."""
+    """A value in the title of its case, in valid UTF-8; the traceback of a failure shows it whole."""
     if value is None or isinstance(value, str | int | float):
-        return str(value)[:80]
+        return str(value)[:80].encode(errors="backslashreplace").decode()
     return str(getattr(value, "__name__", type(value).__name__))
 
 
