@@ -63,26 +63,7 @@ def resolve_model(
 
     The network of a draw of some images is that of the whole dataset. Raises UserError for an unknown name.
     """
-    whole = undrawn(dataset)
-    model = _network_of(
-        name, whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
-        epochs=epochs, seed=seed,
-    )  # fmt: skip
-    model.measured = dataset
-    return model
-
-
-def _network_of(
-    name: str,
-    dataset: Dataset,
-    *,
-    checkpoint: Path | None,
-    normalize: str,
-    claimed: float | None,
-    recipe: str,
-    epochs: int,
-    seed: int,
-) -> Model:
+    measured, dataset = dataset, undrawn(dataset)
     prefix, slash, _ = name.partition("/")
     kind = ORIGINS.get(f"{prefix}/")
     model: Model
@@ -111,12 +92,13 @@ def _network_of(
     elif normalize and model.trainable:
         raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
     if isinstance(dataset, OwnHead) and isinstance(model, ExternalModel):
-        whole = _network_of(
+        whole = resolve_model(
             name, dataset.whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
             epochs=epochs, seed=seed,
         )  # fmt: skip
         assert isinstance(whole, ExternalModel)
-        return HeadRows(whole, model, dataset)
+        model = HeadRows(whole, model, dataset)
+    model.measured = measured
     return model
 
 
