@@ -228,9 +228,9 @@ class Method(ABC, Generic[C]):
     """A test-time adaptation method around a classifier.
 
     Subclasses set the class data, write :meth:`adapt` and, where needed, :meth:`setup`, :meth:`fit`
-    and :meth:`predict`. They work on ``self.model``, a private copy of the classifier in eval mode
-    with every parameter frozen; ``self.config`` is an instance of `Config`, a frozen dataclass whose
-    numeric settings state their ranges (`Count`, `UnitInterval` …); a value outside raises ValueError.
+    and :meth:`predict`. They work on ``self.model``, a private copy of the classifier. It is in eval mode,
+    and every parameter is frozen. ``self.config`` is an instance of `Config`, a frozen dataclass. Its
+    numeric settings state their ranges (`Count`, `UnitInterval` …), and a value outside raises ValueError.
     Randomness comes from torch's global generator, which the harness seeds. No labels are ever seen.
 
     scores         which forward pass the logits of :meth:`adapt` come from, for `ttabench list methods`.

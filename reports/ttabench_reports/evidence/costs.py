@@ -51,8 +51,8 @@ def doubt(row: Row) -> str:
     if row.kind != "source" or math.isnan(ratio) or round(abs(ratio - 1), 4) <= TRUSTED:
         return ""
     return (
-        f"Source itself has C = {ratio:.2f} and not 1: other work ran beside, or a pass is too short to be "
-        "timed, so every C of this network may be off by as much"
+        f"Source itself has C = {ratio:.2f} and not 1. Other work ran beside, or a pass is too short to be "
+        "timed. Every C of this network may be off by as much"
     )
 
 
