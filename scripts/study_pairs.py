@@ -32,6 +32,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
 from ttabench.sweep.options import corruption_names
 from ttabench.system.environment import pick_device
+from ttabench.system.progress import silent
 from ttabench_methods.quantile import Quantile
 
 TRAININGS = ("none", "matching", "pairs")
@@ -130,14 +131,7 @@ def main() -> None:
             if is_there(file, key):
                 continue
             bench = ClassifierAndData(
-                args.arch,
-                data,
-                corruption,
-                classifier,
-                lambda *_: None,
-                seed,
-                device,
-                {args.method: settings},
+                args.arch, data, corruption, classifier, silent, seed, device, {args.method: settings}
             )
             rows = [{**key, **row} for row in study(bench, find_method(args.method), args.severity)]
             table = pd.concat([read(file), pd.DataFrame(rows)])

@@ -125,7 +125,7 @@ def _prepared(
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
-    usual = {**cls.for_dataset(model.dataset.name, settled_classes(data)), **cls.for_architecture(arch)}
+    usual = {**cls.for_dataset(data.name, settled_classes(data)), **cls.for_architecture(arch)}
     config = make_config(cls, texts, usual)
     needs = cls.needs_of(config)
     if unmet := needs.unmet(arch):

@@ -15,8 +15,8 @@ from ttabench.data.data_root import data_root
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
-from ttabench.data.subset_names import drawn_from, split_subset
 from ttabench.errors import UnknownName, UserError, shortened, unknown
+from ttabench.subset_names import drawn_from, split_subset
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.fingerprint import combine
-from ttabench.data.subset_names import DRAW, split_subset
 from ttabench.errors import UserError
+from ttabench.subset_names import DRAW, split_subset
 
 __all__ = ["Drawn", "balanced_rows", "drawn", "undrawn"]
 

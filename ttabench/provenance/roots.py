@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +21,7 @@ from ttabench.provenance.modules import (
     shown_path,
 )
 from ttabench.registry import METHODS, entry_points
+from ttabench.subset_names import drawn_from
 
 __all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code", "streams"]
 
@@ -89,7 +89,6 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "folders": _nodes("data.published.imagenet:TinyImageNetC"),
 }
 DRAWN = _nodes("data.drawn:Drawn")  # of which some images are measured: ``digits-c[100]``
-DRAW = re.compile(r"(?!imagenet-c\[)(.+)\[\d+(?:@\d+)?\]")  # as `data.subset_names` spells it
 NETWORKS = _nodes("models.architectures.build:build")
 OF_OTHERS = _nodes(  # for networks that ttabench did not train
     "models.external.external_model:ExternalModel.wrap", "measure.any_network:SourceOfAnyNetwork"
@@ -152,7 +151,7 @@ def current_code(
     order          of its protocol.
     """
     foreign, _, _ = contamination.partition("(")
-    drawn = any(map(DRAW.fullmatch, (dataset, foreign)))
+    drawn = any(drawn_from(name) != name for name in (dataset, foreign))
     return code_by_kind(
         method,
         _family(dataset),
@@ -302,8 +301,7 @@ def _left_out(name: str) -> bool:
 
 def _family(dataset: str) -> str:
     """Which of :data:`READERS` reads or makes the images of a dataset, or of the one it is drawn from."""
-    if match := DRAW.fullmatch(dataset):
-        dataset = match[1]
+    dataset = drawn_from(dataset)
     if dataset.endswith("-ccc-local"):
         return "stream of CCC"
     if dataset.endswith("-domains-local"):

@@ -180,7 +180,7 @@ class Worker:
         unlabelled = collected.scores()
         if self.scores == "all":
             stream = bool(cell.protocol.stream)
-            unlabelled |= dict.fromkeys(COSTLY) if stream else self.dear_scores(cell, method, images)
+            unlabelled |= dict.fromkeys(COSTLY) if stream else self.costly_scores(cell, method, images)
         source = self.classifier(cell)
         import_alarm = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else ""
@@ -295,10 +295,10 @@ class Worker:
             right = right[arrange(cell.protocol.order, labels, cell.seed)]
         return collected.figures(foreign_of(images, cell.protocol, cell.seed), right)
 
-    def dear_scores(
+    def costly_scores(
         self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
     ) -> dict[str, float | None]:
-        """The scores of `unlabelled.COSTLY`, after the adaptation; None for one that cannot be computed."""
+        """The scores of :data:`COSTLY`, after the adaptation; None for one that cannot be computed."""
         self.tell(cell, "computing label-free scores")
         data, protocol = self.dataset(cell.dataset), cell.protocol
         settings = protocol.batch_size, self.device, protocol.precision

@@ -239,7 +239,7 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
     """The name of each dataset with the subset, of those that can have it. Raises UserError."""
-    from ttabench.data.subset_names import DRAW, SUBSETS
+    from ttabench.subset_names import DRAW, SUBSETS
 
     if DRAW.fullmatch(subset):
         return {name: f"{name}[{subset}]" for name in datasets}

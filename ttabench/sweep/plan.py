@@ -13,7 +13,6 @@ from ttabench.cell import Cell
 from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.own_head import settled_classes
-from ttabench.data.subset_names import split_subset
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.method.settings import configured, label
@@ -22,6 +21,7 @@ from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
+from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep

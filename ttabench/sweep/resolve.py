@@ -14,7 +14,6 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.own.doubts import warn_of_doubts
-from ttabench.data.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.errors import UserError, counted, unknown
 from ttabench.method import Method
 from ttabench.method.settings import configured, parse_values
@@ -23,6 +22,7 @@ from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
 from ttabench.registry import method
+from ttabench.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.rules import Exclusion, of_method, plain_grids
 from ttabench.sweep.settings import parse_settings

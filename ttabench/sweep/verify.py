@@ -24,7 +24,6 @@ from ttabench.cell import Cell, Result
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.data.subset_names import drawn_from
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.checkpoints import cache
@@ -39,6 +38,7 @@ from ttabench.run.stream_of_cell import FOLDER
 from ttabench.run.worker import Worker, failed
 from ttabench.store import Record, Store
 from ttabench.store.writer import environment
+from ttabench.subset_names import drawn_from
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.shifts import foreign_fingerprint

@@ -29,12 +29,12 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.show import severities
-from ttabench.data.subset_names import drawn_from
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.errors import UnknownName, UserError, counted, unknown
+from ttabench.subset_names import drawn_from
 from ttabench.system.progress import OnProgress, silent
 
 AUDITS: dict[str, type[Audit]] = {
