@@ -16,7 +16,7 @@ the logits that are scored, (n, C), p̄ their mean over the images, and H the en
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttabench.data.dataset import Labelled
+from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.nn import entropy
 from ttabench.nn.pixels import to_tensor
 
-__all__ = ["CHEAP", "COSTLY", "Collected", "consistency", "nuclear_norm", "sample", "snd", "source_accuracy"]
+__all__ = ["CHEAP", "COSTLY", "Collected", "costly_scores", "nuclear_norm", "sample", "snd", "some_of"]
 
 CHEAP = ("entropy", "infomax", "nuclear_norm", "snd")
 """The scores that come from the logits alone; every cell has them. Together, `store.SCORES`."""
@@ -126,6 +127,32 @@ def snd(p: Tensor) -> float:
 def sample(count: int, seed: int) -> NDArray[np.int64]:
     """Positions of at most :data:`IMAGES` of `count` images, in random order."""
     return np.random.Generator(np.random.PCG64(seed)).permutation(count)[:IMAGES]
+
+
+def some_of(data: Labelled) -> Labelled:
+    """A sample of labelled images, the same for every cell."""
+    chosen = sample(len(data), 0)
+    return Labelled(data.images[chosen], data.labels[chosen])
+
+
+def costly_scores(
+    method: Method[Any], images: NDArray[np.uint8] | None, source: Callable[[], Labelled],
+    batch_size: int, device: str, precision: str, seed: int,
+) -> dict[str, float | None]:  # fmt: skip
+    """The scores of :data:`COSTLY`; None for a score whose images are not there.
+
+    images   (n, H, W, 3) uint8 of the cell; None where they come once.
+    source   labelled source images; raises UserError where there are none, as with ImageNet.
+    """
+    scores: dict[str, float | None] = dict.fromkeys(COSTLY)
+    if images is None:
+        return scores
+    scores["consistency"] = consistency(method, images, batch_size, device, precision, seed)
+    try:
+        labelled = source()
+    except UserError:
+        return scores
+    return {**scores, "source_accuracy": source_accuracy(method, labelled, batch_size, device, precision)}
 
 
 def consistency(

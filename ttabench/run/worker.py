@@ -6,8 +6,8 @@ import gc
 import math
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +16,35 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
-from ttabench.corruptions.names import NATURAL
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import undrawn
-from ttabench.data.files.file_states import CLEAN as CLEAN_IMAGES
-from ttabench.data.files.file_states import State, file_states
-from ttabench.data.foreign import coded
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
-from ttabench.measure.by_class import ORDER as BY_CLASS
-from ttabench.measure.by_class import evaluate_by_class
 from ttabench.measure.declared_source import DeclaredSource
-from ttabench.measure.foreign_places import foreign_of
 from ttabench.measure.prepare import prepared
-from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.source_access import Memo, SourceImages
-from ttabench.measure.stream import arrange
-from ttabench.measure.streams.images import LongStream
-from ttabench.measure.streams.score import evaluate_stream
-from ttabench.measure.test_set import test_set
 from ttabench.measure.torch_defaults import matrix_products
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
-from ttabench.observe.cost import Meter, measured, source_forward
+from ttabench.observe.cost import measured, source_forward
 from ttabench.observe.decline import Course
 from ttabench.observe.few_of_each import few_of_each_alarm
-from ttabench.observe.harm import harm_alarm
-from ttabench.observe.label_free_scores import COSTLY, Collected, consistency, sample, source_accuracy
+from ttabench.observe.label_free_scores import Collected, costly_scores, some_of
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
+from ttabench.run.cell_images import images_of
 from ttabench.run.kept_objects import WorkerState
-from ttabench.run.more_streams import stream_of_any
 from ttabench.run.progress_events import CellProgress, Emit
-from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
+from ttabench.run.unchanged_data import UnchangedData
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
 
@@ -129,79 +116,54 @@ class Worker:
         Raises UnusableModel if the images are not those of the cell, or changed while it ran.
         """
         self.tell(cell, "making or reading images")
-        dataset = self.dataset(cell.dataset)
-        files = self.files_of(cell)
-        if cell.protocol.stream:
-            cell_images: LongStream | Labelled = self.stream(cell, dataset)
-        else:
-            cell_images = test_set(dataset, cell.corruption, cell.severity, cell.seed)
-        if isinstance(cell_images, LongStream):
-            total = streamed = cell_images.total
-            images = cell_images.read(0, min(cell.protocol.batch_size, total)).images
-        else:
-            total = streamed = min(cell.protocol.limit or len(cell_images), len(cell_images))
-            images = cell_images.images
-        self.check_data(dataset, cell)
+        dataset, source, foreign = self.dataset(cell.dataset), self.classifier(cell), self.foreign(cell)
+        data = UnchangedData(cell, dataset, foreign)
+        images = images_of(cell, dataset, source.classifier, self.results, self.device)
+        data.check()
 
-        course = Course()
+        course, streamed = Course(), images.total
 
         def report(seen: int, scored: int, right: int) -> None:
             nonlocal streamed
             course.note(seen, scored, right)
             streamed = max(streamed, seen) if scored else streamed  # foreign images count, further epochs not
-            self.emit(CellProgress(str(cell), total, seen, scored, right))
+            self.emit(CellProgress(str(cell), images.total, seen, scored, right))
 
-        collected, watch = self.observer(cell, cell_images, method, dataset.scored_classes)
-        source_seconds = self.source_seconds(cell, images)
+        is_foreign = images.foreign() if cell.protocol.contamination else None
+        collected = (
+            Collected() if is_foreign is None else Certainties(len(is_foreign), dataset.scored_classes)
+        )
+        watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
+        source_seconds = self.source_seconds(cell, images.first)
         memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
         host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
         with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
-            if isinstance(cell_images, LongStream):
-                evaluation = self.follow(
-                    cell_images, cell, method, report, dataset.scored_classes, collected, meter
-                )
-            else:
-                measure = evaluate_by_class if cell.protocol.order == BY_CLASS else evaluate
-                evaluation = measure(
-                    method,
-                    cell_images,
-                    coded(cell.protocol),
-                    cell.seed,
-                    self.device,
-                    report,
-                    dataset.scored_classes,
-                    collected.add,
-                )
-        self.check_data(dataset, cell)
-        if written := sorted(set(files.items()) ^ set(self.files_of(cell).items())):
-            raise UnusableModel(f"{written[0][0]} was written to while the cell ran; run the sweep again")
-        alarms = {name: plain(value) for name, value in method.alarms().items()}
-        unknown = self.unknown(cell, cell_images, collected, evaluation)
+            evaluation = images.score(method, self.device, report, collected, meter)
+        data.check()
+        data.check_files()
+
+        found = {name: plain(value) for name, value in method.alarms().items()}
+        needs = type(method).needs_of(method.config)
+        alarms = (
+            f"the method imports {label_imports[0]}, which knows the labels" if label_imports else "",
+            evaluation.alarm,
+            course.alarm() if cell.protocol.order == "iid" and not cell.protocol.stream else "",
+            # Of methods without gradients, a pass over these images would be a large part of the cost.
+            images.harm(source.classifier, evaluation.correct, self.device) if needs.gradient else "",
+            few_of_each_alarm(
+                type(method).per_class,
+                len(evaluation.correct),
+                len(dataset.scored_classes) or dataset.num_classes,
+            ),
+            settings_alarm,
+            str(found.pop("alarm", "")),
+        )
+        unknown = {}
+        if isinstance(collected, Certainties) and is_foreign is not None:
+            unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
         unlabelled = collected.scores()
         if self.scores == "all":
-            stream = bool(cell.protocol.stream)
-            unlabelled |= dict.fromkeys(COSTLY) if stream else self.costly_scores(cell, method, images)
-        source = self.classifier(cell)
-        import_alarm = (
-            f"the method imports {label_imports[0]}, which knows the labels" if label_imports else ""
-        )
-        random_order = cell.protocol.order == "iid" and not cell.protocol.stream
-        falls = course.alarm() if random_order else ""
-        # Of methods without gradients, a pass over these images would be a large part of the cost.
-        harm, learns = "", type(method).needs_of(method.config).gradient
-        if learns and isinstance(cell_images, Labelled) and not cell.protocol.held_out:
-            harm = harm_alarm(
-                source.classifier, cell_images, evaluation.correct, self.device, dataset.scored_classes
-            )
-        few = few_of_each_alarm(
-            type(method).per_class,
-            len(evaluation.correct),
-            len(dataset.scored_classes) or dataset.num_classes,
-        )
-        own = str(alarms.pop("alarm", ""))
-        alarm = "; ".join(
-            filter(None, (import_alarm, evaluation.alarm, falls, harm, few, settings_alarm, own))
-        )
+            unlabelled |= self.costly_scores(cell, method, images.sample())
         return Result(
             cell=cell,
             status="ok",
@@ -216,102 +178,37 @@ class Worker:
                 "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
                 "source_warning": source.note.get("warning", ""),
                 "restores": type(method).restores,
-                "source_data": type(method).needs_of(method.config).source_data,
+                "source_data": needs.source_data,
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
-                "alarm": alarm,
+                "alarm": "; ".join(filter(None, alarms)),
                 "calibration": evaluation.calibration,
                 **({"windows": evaluation.windows} if evaluation.windows else {}),
                 **({"unknown": unknown} if unknown else {}),
                 "unlabelled": unlabelled,
                 "cost": meter.cost(method, streamed, evaluation.seconds, source_seconds),
-                **alarms,
+                **found,
             },
         )
-
-    def check_data(self, dataset: Dataset, cell: Cell) -> None:
-        """Raise UnusableModel if the images, or those that contaminate them, are not those of the cell."""
-        check_unchanged(dataset, cell)
-        if (foreign := self.foreign(cell)) and (now := foreign.fingerprint()) != cell.foreign:
-            raise UnusableModel(
-                f"the data of {foreign.name} changed during the sweep (now {now[:12]}); run the sweep again"
-            )
-
-    def files_of(self, cell: Cell) -> dict[str, State]:
-        """The state of the files that the images of a cell come from."""
-        files = file_states(self.dataset(cell.dataset), cell.corruption, cell.severity)
-        if (foreign := self.foreign(cell)) is not None:
-            natural = foreign.corruptions == (NATURAL,)
-            files |= file_states(foreign.data, NATURAL if natural else CLEAN_IMAGES, 0)
-        return files
 
     def foreign(self, cell: Cell) -> ForeignSet | None:
         """The images that contaminate the stream of a cell; None for noise."""
         name = cell.protocol.contamination.partition("(")[0]
         return self.state.keep("foreign", name, lambda: foreign_set(name), limit=1) if cell.foreign else None
 
-    def stream(self, cell: Cell, dataset: Dataset) -> LongStream:
-        """The images of a cell that is a long stream."""
-        cell = replace(cell, protocol=coded(cell.protocol))
-        return stream_of_any(cell, dataset, self.classifier(cell).classifier, self.results, self.device)
-
-    def follow(
-        self,
-        stream: LongStream,
-        cell: Cell,
-        method: Method[Any],
-        report: OnBatch,
-        scored_classes: tuple[int, ...],
-        collected: Collected,
-        meter: Meter,
-    ) -> Evaluation:
-        """Score a long stream; if a state of it was saved, go on from this state."""
-        checkpoint = checkpoint_of(cell, self.results, self.device)
-        evaluation = evaluate_stream(
-            method, stream, coded(cell.protocol), cell.seed, self.device, report, scored_classes, collected,
-            meter, checkpoint,
-        )  # fmt: skip
-        if checkpoint is not None:
-            checkpoint.remove()
-        return evaluation
-
-    def observer(
-        self, cell: Cell, images: LongStream | Labelled, method: Method[Any], classes: tuple[int, ...]
-    ) -> tuple[Collected, AbstractContextManager[None]]:
-        """What collects the logits of a cell; of a contaminated one, those of foreign images too."""
-        if not cell.protocol.contamination:
-            return Collected(), nullcontext()
-        certainties = Certainties(len(foreign_of(images, cell.protocol, cell.seed)), classes)
-        return certainties, watched(method, certainties.note)
-
-    def unknown(
-        self, cell: Cell, images: LongStream | Labelled, collected: Collected, evaluation: Evaluation
-    ) -> dict[str, Any]:
-        """How well foreign images are told from test images, see `ttabench.observe.unknown`; or {}."""
-        if not isinstance(collected, Certainties):
-            return {}
-        right = evaluation.correct
-        if isinstance(images, Labelled):  # in the order of the stream
-            labels = images.labels[: len(right)]
-            right = right[arrange(cell.protocol.order, labels, cell.seed)]
-        return collected.figures(foreign_of(images, cell.protocol, cell.seed), right)
-
     def costly_scores(
-        self, cell: Cell, method: Method[Any], images: NDArray[np.uint8]
+        self, cell: Cell, method: Method[Any], images: NDArray[np.uint8] | None
     ) -> dict[str, float | None]:
-        """The scores of :data:`COSTLY`, after the adaptation; None for one that cannot be computed."""
-        self.tell(cell, "computing label-free scores")
+        """The scores of :data:`ttabench.observe.label_free_scores.COSTLY`, after the adaptation."""
+        if images is not None:
+            self.tell(cell, "computing label-free scores")
         data, protocol = self.dataset(cell.dataset), cell.protocol
-        settings = protocol.batch_size, self.device, protocol.precision
-        target = images[sample(min(protocol.limit or len(images), len(images)), cell.seed)]
-        scores: dict[str, float | None] = {
-            "consistency": consistency(method, target, *settings, cell.seed),
-            "source_accuracy": None,
-        }
-        try:
-            source = self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
-        except UserError:  # ImageNet's training images may be missing
-            return scores
-        return {**scores, "source_accuracy": source_accuracy(method, source, *settings)}
+
+        def source() -> Labelled:
+            return self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
+
+        return costly_scores(
+            method, images, source, protocol.batch_size, self.device, protocol.precision, cell.seed
+        )
 
     def tell(self, cell: Cell, doing: str) -> None:
         """Report what is done before a cell's first batch."""
@@ -397,22 +294,9 @@ class Worker:
         return cell.arch, cell.dataset, cell.checkpoint, self.device
 
 
-def check_unchanged(dataset: Dataset, cell: Cell) -> None:
-    """Raise UnusableModel if the images are not those of the cell."""
-    if (now := dataset.fingerprint()) != cell.fingerprint:
-        raise UnusableModel(
-            f"the data of {cell.dataset} changed during the sweep (now {now[:12]}); run the sweep again"
-        )
-
-
 def of_classes(data: Dataset) -> str:
     """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
     return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
-
-
-def some_of(data: Labelled) -> Labelled:
-    chosen = sample(len(data), 0)
-    return Labelled(data.images[chosen], data.labels[chosen])
 
 
 def plain(value: Any) -> Any:

@@ -46,6 +46,8 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.run.shared_folder": "shares work between processes",
     "ttabench.run.summary_cache": "keeps what the source gives; files are named by the code that makes them",
     "ttabench.run.worker": "calls the roots of the hash, and stores what they give",
+    "ttabench.run.cell_images": "calls the roots of the hash, for a test set or a long stream",
+    "ttabench.run.unchanged_data": "refuses data that changed; they have a fingerprint",
     "ttabench.run.kept_objects": "keeps objects for the next cell",
 }
 """What runs, is not in the hash, and changes no number → why. Its callees are looked at."""

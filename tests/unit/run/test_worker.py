@@ -25,10 +25,12 @@ from ttabench.measure.stream import arrange
 from ttabench.measure.streams.images import Batch, LongStream
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
+from ttabench.observe import label_free_scores
+from ttabench.observe.cost import Meter
 from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.label_free_scores import sample
 from ttabench.protocol import Protocol
-from ttabench.run import worker
+from ttabench.run import cell_images, worker
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress
 from ttabench.run.worker import Worker
@@ -456,7 +458,7 @@ def test_all_scores_need_labelled_source_images_and_are_none_without_them(
     assert (scores["consistency"], scores["source_accuracy"]) == (100.0, None)
 
 
-def test_the_dear_scores_look_at_what_the_protocol_lets_the_method_see(
+def test_the_costly_scores_look_at_what_the_protocol_lets_the_method_see(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
@@ -471,8 +473,8 @@ def test_the_dear_scores_look_at_what_the_protocol_lets_the_method_see(
         assert ((data.images[:, 0, 0, 0] // 10) == data.labels).all()
         return 2.0
 
-    monkeypatch.setattr(worker, "consistency", consistency)
-    monkeypatch.setattr(worker, "source_accuracy", source_accuracy)
+    monkeypatch.setattr(label_free_scores, "consistency", consistency)
+    monkeypatch.setattr(label_free_scores, "source_accuracy", source_accuracy)
     scores = setting.one(
         replace(CELL, seed=3, protocol=Protocol(batch_size=5, limit=7, precision="bfloat16"))
     ).details["unlabelled"]
@@ -482,14 +484,14 @@ def test_the_dear_scores_look_at_what_the_protocol_lets_the_method_see(
     }  # fmt: skip
 
 
-def test_the_dear_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_costly_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setting, "worker", replace(setting.worker, scores="all"))
     many = Labelled(np.random.default_rng(0).integers(0, 256, (1500, 4, 4, 3), np.uint8), np.zeros(1500, int))
     looked: list[Any] = []
     monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: many)
     monkeypatch.setattr(Pixels, "train", lambda self: many)
-    monkeypatch.setattr(worker, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
-    monkeypatch.setattr(worker, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
+    monkeypatch.setattr(label_free_scores, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
+    monkeypatch.setattr(label_free_scores, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
     setting.one(replace(CELL, seed=3))
     of_target, of_source = looked
     np.testing.assert_array_equal(of_target, many.images[sample(1500, 3)])
@@ -721,7 +723,7 @@ def streamed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Cell:
         assert isinstance(classifier, Classifier)
         return Ten()
 
-    monkeypatch.setattr(worker, "stream_of_any", stream_of)
+    monkeypatch.setattr(cell_images, "stream_of_any", stream_of)
     protocol = Protocol(batch_size=4, stream="gradual", reset="continual")
     return replace(CELL, corruption="gradual", severity=0, protocol=protocol)
 
@@ -765,20 +767,20 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
         return State()
 
     scored: list[tuple[Any, ...]] = []
-    original = worker.evaluate_stream
+    original = cell_images.evaluate_stream
 
     def evaluate_stream(*given: Any) -> Any:
         scored.append(given)
         return original(*given)
 
-    monkeypatch.setattr(worker, "checkpoint_of", checkpoint_of)
-    monkeypatch.setattr(worker, "evaluate_stream", evaluate_stream)
+    monkeypatch.setattr(cell_images, "checkpoint_of", checkpoint_of)
+    monkeypatch.setattr(cell_images, "evaluate_stream", evaluate_stream)
     setting.one(streamed)
     assert State.removed == 1
     ((_, _, protocol, seed, device, _, classes, collected, meter, state),) = scored
     assert (protocol, seed, device, classes) == (streamed.protocol, 0, "cpu", ())
     assert isinstance(collected, worker.Collected)
-    assert isinstance(meter, worker.Meter)
+    assert isinstance(meter, Meter)
     assert isinstance(state, State)
     assert asked == [(streamed, setting.worker.results, "cpu")]
 

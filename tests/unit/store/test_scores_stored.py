@@ -68,7 +68,7 @@ def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run
     assert "0 to run, 6 done" in again.err
 
 
-def test_never_overwriting_leaves_cells_without_the_dear_scores(ttabench: Run, tmp_path: Path) -> None:
+def test_never_overwriting_leaves_cells_without_the_costly_scores(ttabench: Run, tmp_path: Path) -> None:
     ttabench("sweep", *SMALL, "--out", tmp_path / "r")
     output = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all", "--overwrite", "never")
     assert "0 to run, 6 done" in output.err

@@ -78,7 +78,7 @@ def test_every_word_of_overwrite_is_tested() -> None:
     assert [case[0] for case in marked.args[1]] == [*OVERWRITE]
 
 
-def test_cells_without_the_dear_scores_are_computed_again_where_all_are_asked_for(store: Store) -> None:
+def test_cells_without_the_costly_scores_are_computed_again_where_all_are_asked_for(store: Store) -> None:
     """Of a long stream there are none."""
     cells = [replace(CELL, seed=seed) for seed in range(10, 13)]
     cells[2] = replace(cells[2], protocol=Protocol(stream="recurring(2)", reset="continual"))

@@ -123,7 +123,7 @@ def test_what_is_not_known_does_not_count() -> None:
     assert pace.seconds_left(10.0) == (pytest.approx(20.0), False)
 
 
-def test_every_method_has_a_usual_cost_and_dear_ones_are_named_before_a_sweep() -> None:
+def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep() -> None:
     assert set(typical_costs.PER_PASS) == set(method_names()) - NEW
     offline = replace(CELL, method="quantile", label="quantile", config=(("epochs", 10),))
     costly = replace(offline, protocol=Protocol(mode="offline"))

@@ -1,0 +1,136 @@
+"""The images of a cell: a test set, or a long stream. What differs between the two is here alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttabench.cell import Cell
+from ttabench.classifier import Classifier
+from ttabench.data.dataset import Dataset
+from ttabench.data.foreign import coded
+from ttabench.measure.by_class import ORDER as BY_CLASS
+from ttabench.measure.by_class import evaluate_by_class
+from ttabench.measure.foreign_places import foreign_of
+from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
+from ttabench.measure.stream import arrange
+from ttabench.measure.streams.score import evaluate_stream
+from ttabench.measure.test_set import test_set
+from ttabench.method import Method
+from ttabench.observe.cost import Meter
+from ttabench.observe.harm import harm_alarm
+from ttabench.observe.label_free_scores import Collected, sample
+from ttabench.run.more_streams import stream_of_any
+from ttabench.run.stream_of_cell import checkpoint_of
+
+__all__ = ["CellImages", "images_of"]
+
+
+class CellImages(Protocol):
+    """The images of a cell.
+
+    total   how many there are; in a test set, without the foreign ones between them.
+    first   (n, H, W, 3) uint8 of them, with as many as a batch at least, or all.
+    """
+
+    total: int
+    first: NDArray[np.uint8]
+
+    def score(
+        self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
+    ) -> Evaluation:
+        """Run a prepared method over the images. Raises UnusableModel if its logits cannot be scored."""
+
+    def foreign(self) -> NDArray[np.bool_]:
+        """Which images of a contaminated stream are foreign."""
+
+    def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """`correct` of an evaluation, in the order of the stream."""
+
+    def sample(self) -> NDArray[np.uint8] | None:
+        """Some images for what is done after the adaptation; None where they come once."""
+
+    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
+        """The alarm of :mod:`ttabench.observe.harm`; "" if there is none, or if it cannot be said."""
+
+
+def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> CellImages:
+    """The images of a cell. `source` is its classifier, on which the images of some streams depend."""
+    if cell.protocol.stream:
+        return LongStreamImages(cell, dataset, source, results, device)
+    return TestSetImages(cell, dataset)
+
+
+class TestSetImages:
+    """The images of one corruption, or of all corruptions mixed."""
+
+    def __init__(self, cell: Cell, dataset: Dataset) -> None:
+        self._cell, self._classes = cell, dataset.scored_classes
+        self._data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
+        self.first = self._data.images
+        self.total = min(cell.protocol.limit or len(self._data), len(self._data))
+
+    def score(
+        self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
+    ) -> Evaluation:
+        protocol, seed = self._cell.protocol, self._cell.seed
+        measure = evaluate_by_class if protocol.order == BY_CLASS else evaluate
+        return measure(
+            method, self._data, coded(protocol), seed, device, report, self._classes, collected.add
+        )
+
+    def foreign(self) -> NDArray[np.bool_]:
+        return foreign_of(self._data, self._cell.protocol, self._cell.seed)
+
+    def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        labels = self._data.labels[: len(correct)]
+        in_order: NDArray[np.bool_] = correct[arrange(self._cell.protocol.order, labels, self._cell.seed)]
+        return in_order
+
+    def sample(self) -> NDArray[np.uint8]:
+        chosen: NDArray[np.uint8] = self._data.images[sample(self.total, self._cell.seed)]
+        return chosen
+
+    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
+        if self._cell.protocol.held_out:
+            return ""
+        return harm_alarm(source, self._data, correct, device, self._classes)
+
+
+class LongStreamImages:
+    """The images of a long stream, read part by part; where its state was saved, scoring goes on from it."""
+
+    def __init__(self, cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> None:
+        self._cell, self._classes, self._results = cell, dataset.scored_classes, results
+        known = replace(cell, protocol=coded(cell.protocol))
+        self._stream = stream_of_any(known, dataset, source, results, device)
+        self.total = self._stream.total
+        self.first = self._stream.read(0, min(cell.protocol.batch_size, self.total)).images
+
+    def score(
+        self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
+    ) -> Evaluation:
+        checkpoint = checkpoint_of(self._cell, self._results, device)
+        evaluation = evaluate_stream(
+            method, self._stream, coded(self._cell.protocol), self._cell.seed, device, report, self._classes,
+            collected, meter, checkpoint,
+        )  # fmt: skip
+        if checkpoint is not None:
+            checkpoint.remove()
+        return evaluation
+
+    def foreign(self) -> NDArray[np.bool_]:
+        return foreign_of(self._stream, self._cell.protocol, self._cell.seed)
+
+    def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return correct
+
+    def sample(self) -> None:
+        return None
+
+    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
+        return ""
