@@ -69,14 +69,14 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes are copies of one that has imported torch: for tests that are not about their start.
+    """Worker processes are copies of one that has imported torch, and what its optimisers import.
 
-    They have the environment of the first test that started one.
+    For tests that are not about their start. They have the environment of the first test that started one.
     """
     from ttabench.run.executors import process
 
     context = process.mp.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "pytest", "ttabench.run.worker"])
+    context.set_forkserver_preload(["torch", "torch._dynamo", "pytest", "ttabench.run.worker"])
     monkeypatch.setattr(process.mp, "get_context", lambda _method: context)
 
 

@@ -50,7 +50,7 @@ def test_methods_import_only_the_contract_and_the_mechanics() -> None:
 
 
 def test_reports_import_only_the_store_side() -> None:
-    allowed = {"store", "provenance", "cell", "protocol", "errors", "system", "plain_text"}
+    allowed = {"store", "provenance", "cell", "protocol", "errors", "system", "plain_text", "subset_names"}
     for file in files("reports"):
         for name in imports(file):
             top, _, rest = name.partition(".")

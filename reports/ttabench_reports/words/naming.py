@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
+from ttabench.subset_names import drawn_from
 from ttabench_reports.cells.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
@@ -85,7 +86,6 @@ _SHIFTS = {
 
 
 HEAD = re.compile(r"\d+-way")
-DRAW = re.compile(r"\d+(@\d+)?\]")
 CCC_PART = re.compile(r"(\d{5})-(\d+)")  # of the published files: shard, part of the shard
 
 
@@ -206,9 +206,9 @@ def clean(name: str) -> str:
     if name.endswith(OWN):
         return f"{name.removesuffix(OWN).removesuffix('-c')} (own), clean"
     if "[" in name:
+        if (whole := drawn_from(name)) != name:
+            return clean(whole)  # a network is measured on all clean images, whatever is drawn
         plain, _, subset = name.rpartition("[")
-        if plain != "imagenet-c" and DRAW.fullmatch(subset):
-            return clean(plain)  # a network is measured on all clean images, whatever is drawn
         return f"{clean(plain)} [{_subset(subset.removesuffix(']'))}]"
     base, shift = _parts(name)
     if base == "cifar10.1":

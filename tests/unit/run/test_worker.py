@@ -490,8 +490,9 @@ def test_the_costly_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch:
     looked: list[Any] = []
     monkeypatch.setattr(Pixels, "corrupted", lambda self, *_: many)
     monkeypatch.setattr(Pixels, "train", lambda self: many)
-    monkeypatch.setattr(label_free_scores, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
-    monkeypatch.setattr(label_free_scores, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
+    scores = label_free_scores
+    monkeypatch.setattr(scores, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
+    monkeypatch.setattr(scores, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
     setting.one(replace(CELL, seed=3))
     of_target, of_source = looked
     np.testing.assert_array_equal(of_target, many.images[sample(1500, 3)])
