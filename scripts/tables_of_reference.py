@@ -81,10 +81,10 @@ def fill(text: str, results: Path) -> str:
 
     def new(block: re.Match[str]) -> str:
         folders = [results / name for name in block["names"].split(",")]
-        existing = [folder for folder in folders if folder.is_dir()]
+        existing = tuple(folder for folder in folders if folder.is_dir())
         if not existing:
             return block[0]
-        methods = block["methods"].split(",") if block["methods"] else ()
+        methods = tuple(block["methods"].split(",")) if block["methods"] else ()
         streams = None if block["kind"] == "times" else block["streams"] is not None
         made = report(existing, methods, streams=streams)
         return f"{block['start']}\n{KINDS[block['kind']](made)}\n{block['end']}"

@@ -9,11 +9,14 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from ttabench.system.cores import ONE_NUMPY_THREAD, available_cores
+
+os.environ.update(ONE_NUMPY_THREAD)  # before NumPy is imported; tests run on all cores already
+
 import pytest
 import torch
 from hypothesis import Phase, settings
 
-from ttabench.system.cores import available_cores
 from ttabench.system.garbage_collection import paused
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again

@@ -26,6 +26,7 @@ from ttabench.cli._mistakes import (
     tidy_help,
 )
 from ttabench.errors import UserError, forward_warnings, printable, shortened
+from ttabench.system.cores import ONE_NUMPY_THREAD
 from ttabench.system.nonblocking import FULL, NonBlocking
 
 app = typer.Typer(
@@ -113,6 +114,8 @@ def main() -> None:
     Messages and progress do not wait for a reader, tables do.
     """
     signal.signal(signal.SIGTERM, _on_sigterm)
+    for name, value in ONE_NUMPY_THREAD.items():
+        os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that lacks a character gets a question mark
             stream.reconfigure(errors="replace")

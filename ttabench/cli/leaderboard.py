@@ -27,14 +27,11 @@ def leaderboard(
     Methods are ranked within one protocol only. Each accuracy is recomputed from the stored correctness of
     the images; a record that does not agree with its images is refused, with its file and line.
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     from ttabench.cli._folders import check_folder
     from ttabench.errors import printable
     from ttabench.registry import view
 
     check_folder(out, "--out")
-    with threadpool_limits(1):
-        written = view("leaderboard")(results, out)
+    written = view("leaderboard")(results, out)
     for path in written:
         print(printable(str(path)))

@@ -95,8 +95,6 @@ def report(
     """
     import inspect
 
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
     from ttabench.errors import NothingToReport, UserError
@@ -147,10 +145,7 @@ def report(
             for write in (writers[name] for name in order):
                 takes = inspect.signature(write).parameters
                 try:
-                    with (
-                        frozen(),
-                        threadpool_limits(1),
-                    ):  # BLAS's threads cost more than they save on a busy machine
+                    with frozen():
                         written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
                 except NothingToReport:
                     if format_:

@@ -21,6 +21,7 @@ from ttabench import registry
 from ttabench.cli import _facts, command
 from ttabench.cli._remembered import remembered
 from ttabench.sweep.option_table import OPTIONS
+from ttabench.system.cores import ONE_NUMPY_THREAD
 
 Run = Callable[..., Output]
 
@@ -227,6 +228,8 @@ for arguments in json.loads(sys.argv[1]):
         main()
     except SystemExit as end:
         assert not end.code, arguments
+from threadpoolctl import threadpool_info
+assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} <= {1}
 """
 WITHOUT_TORCH = (
     "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
@@ -240,10 +243,11 @@ KEEPS_FACTS = ("list methods", "figure --list", "cite --methods sar", "cite RESU
 def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
     """Run commands in a process in which nothing can import torch."""
     script = [sys.executable, "-c", WATCH, json.dumps(commands)]
-    return subprocess.run(script, capture_output=True, text=True, env=os.environ, check=False)
+    usual = {name: value for name, value in os.environ.items() if name not in ONE_NUMPY_THREAD}
+    return subprocess.run(script, capture_output=True, text=True, env=usual, check=False)
 
 
-def test_torch_is_not_imported(ttabench: Run, results: Path, tmp_path: Path) -> None:
+def test_torch_is_not_imported_and_numpy_has_one_thread(ttabench: Run, results: Path, tmp_path: Path) -> None:
     gpu = any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri"))
     commands = {
         given: given.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()

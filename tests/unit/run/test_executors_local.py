@@ -131,22 +131,22 @@ def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-def test_a_worker_has_its_gpu_before_the_script_of_the_user_asks_for_one(tmp_path: Path) -> None:
-    """Python runs the top of the script in every worker, and CUDA keeps what it reads there."""
+def test_a_worker_has_its_gpu_and_one_numpy_thread_before_the_script_of_the_user_runs(tmp_path: Path) -> None:
+    """Python runs the top of the script in every worker. CUDA and NumPy keep what they read there."""
     script = tmp_path / "script.py"
     script.write_text(
         "import os\n"
-        "AT_THE_TOP = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+        "AT_THE_TOP = [os.environ.get(name) for name in ('CUDA_VISIBLE_DEVICES', 'OPENBLAS_NUM_THREADS')]\n"
         "def job(emit, state):\n"
         "    return AT_THE_TOP\n"
         "if __name__ == '__main__':\n"
         "    from ttabench.run.executors import local\n"
-        "    os.environ['CUDA_VISIBLE_DEVICES'] = '4,7'\n"
+        "    os.environ.update(CUDA_VISIBLE_DEVICES='4,7', OPENBLAS_NUM_THREADS='8')\n"
         "    print(list(local.run([job], 1, environments=({'CUDA_VISIBLE_DEVICES': '7'},))))\n"
-        "    print(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "    print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['OPENBLAS_NUM_THREADS'])\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert done.stdout == "['7']\n4,7\n"
+    assert done.stdout == "[['7', '1']]\n4,7 8\n"
 
 
 def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,11 +300,13 @@ def test_the_sweep_ends_with_the_script(tmp_path: Path) -> None:
 
 
 read_once = cache(load.read_one)
+report_once = cache(tables.report)
 
 
 @each("file", tables.FILES, ids=lambda file: file.name)
 def test_the_tables_are_those_of_the_reference_results(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "read_one", lambda folder: read_once(folder).copy())  # they share folders
+    monkeypatch.setattr(tables, "report", report_once)
     text = file.read_text(encoding="utf-8")
     assert tables.named(text) <= {*FOLDERS, *ON_GPU}
     assert tables.fill(text, tables.RESULTS) == text, "run python scripts/tables_of_reference.py"

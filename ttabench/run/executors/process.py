@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.run.executors import Job, Limits, child
+from ttabench.system.cores import ONE_NUMPY_THREAD
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 
@@ -47,7 +48,7 @@ class WorkerProcess:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
         self._oom_kills = oom_kills()
-        with _variables(self._environment), _ctrl_c_waits():
+        with _variables({**ONE_NUMPY_THREAD, **self._environment}), _ctrl_c_waits():
             self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
