@@ -11,7 +11,8 @@ from typing import Any
 
 from ttabench.system.cores import ONE_NUMPY_THREAD, available_cores
 
-os.environ.update(ONE_NUMPY_THREAD)  # before NumPy is imported; tests run on all cores already
+# Tests run on all cores already. Before NumPy and torch are imported, and for the processes that tests start.
+os.environ.update(ONE_NUMPY_THREAD, OMP_NUM_THREADS="1")
 
 import pytest
 import torch

@@ -67,15 +67,18 @@ def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:  # noq
 def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"
     what = ["--methods", ",".join(("tent", "bn_stats", *NAMES)), "--archs", "resnet18"]
-    done = ttabench("sweep", *what, "--corruptions", "fog", "--workers", "0", "--out", out)
+    images = ("--corruptions", "fog", "--limit", "200")
+    done = ttabench("sweep", *what, *images, "--workers", "0", "--out", out)
     assert done.code == 0, done.err
     assert "Official code, unchanged: official_norm, official_teacher, official_tent." in " ".join(
         done.out.split()
     )
     rows = load_frame(out).set_index("method")
     assert set(rows["status"]) == {"ok"}
-    assert rows.loc["official_tent", "accuracy"] == pytest.approx(rows.loc["tent", "accuracy"], abs=0.2)
-    assert rows.loc["official_norm", "accuracy"] == pytest.approx(rows.loc["bn_stats", "accuracy"], abs=0.2)
+    assert rows.loc["official_tent", "accuracy"] == pytest.approx(
+        rows.loc["tent", "accuracy"], abs=0.5
+    )  # an image
+    assert rows.loc["official_norm", "accuracy"] == pytest.approx(rows.loc["bn_stats", "accuracy"], abs=0.5)
     again = ttabench("verify", out, "--workers", "0")
     assert again.code == 0, again.out + again.err
     report = ttabench("report", out, "--format", "markdown")

@@ -25,10 +25,15 @@ def test_the_rows_of_the_first_two_networks_come_first() -> None:
     assert "quantile" in order[2][1].split(",")
 
 
-def test_it_is_rehearsed_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_rehearsed_without_a_gpu(
+    tmp_path: Path, cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, out = tmp_path / "state", tmp_path / "out"
+    state.mkdir()
+    cache_of_the_run.mkdir(exist_ok=True)
+    (state / "cache").symlink_to(cache_of_the_run)  # what other tests have made is not made again
     monkeypatch.setattr(script.Runner, "_epochs", lambda self: 0)  # these weights come with ttabench
-    monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], "source,tent")])
+    monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], "source,bn_stats")])
     given = ["--datasets", "digits-c", "--archs", "resnet18", "--recipe", "", "--scale", "0.002"]
     where = ["--state", str(state), "--out", str(out), "--device", "cpu", "--per-gpu", "1"]
     monkeypatch.setattr(sys, "argv", ["script", *given, *where, "--steps", "sweep"])
