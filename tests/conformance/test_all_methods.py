@@ -54,8 +54,8 @@ LONG = (
     "quantile_strict", "rem", "rmt", "spa", "stack", "tea",
 )  # fmt: skip
 FEW_IMAGES = {"memo": [6, 6, 6, 2]}
-# They take longest, or share nearly all code with one of the others. At each commit their parts, their hosts or
-# their recorded traces are tried.
+# They take longest, or share nearly all code with one of the others. At each commit their parts, their hosts
+# or their recorded traces are tried.
 AT_NIGHT = (
     "adacontrast", "cmf", "come", "cotta", "dpcore", "eta", "foa", "medbn", "memo", "note", "poem",
     "quantile_aqr", "quantile_paper", "quantile_strict", "rdumb", "rem", "rmt", "spa", "stack", "tca", "tea",
