@@ -11,26 +11,18 @@ from rich.console import Console
 
 from ttabench.cli._table import REPORT, screen
 from ttabench.errors import counted, printable
-from ttabench.method.spelling import split_list
 from ttabench.registry import load, view
 from ttabench.run.executors import EXECUTORS, open_engine
 from ttabench.run.executors.workers import own_gpu, pick_workers
 from ttabench.store import Store
-from ttabench.sweep.agenda import (
-    make_agenda,
-    pick_overwrite,
-    pick_scores,
-)
-from ttabench.sweep.compute_ratio import Ratios
-from ttabench.sweep.conduct import console_of_errors, measures_elsewhere, run_cells, sources_of, to_train
+from ttabench.sweep.agenda import make_agenda, pick_overwrite, pick_scores
+from ttabench.sweep.conduct import console_of_errors, run_cells
+from ttabench.sweep.draft import make_draft
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.loggers import check_loggers
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
-from ttabench.sweep.plan import plan
 from ttabench.sweep.progress.display import clock
 from ttabench.sweep.progress.outlook import counts
-from ttabench.sweep.resolve import resolve
-from ttabench.sweep.shard import WHOLE, pick_shard, take_shard
+from ttabench.sweep.shard import WHOLE, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several
 from ttabench.system.environment import pick_device
 
@@ -44,23 +36,20 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     Raises UserError for what the sweep would refuse, such as a results folder of another sweep. An executor
     other than local is not opened: what only its cluster or its package knows comes out when the sweep runs.
     """
-    sweep, shard = resolve(grid), pick_shard(str(options["shard"]))
-    missing = to_train(sweep, shard)
-    check_loggers(split_list(str(options["log"])))
-    overwrite, out = str(options["overwrite"]), out_folder(options)
-    extend = extend or is_one_of_several(grid, out)
+    draft = make_draft(grid, options)
+    extend = extend or is_one_of_several(grid, draft.out)
     device, cluster = _check_executor(options)
     here = own_gpu(device)
-    elsewhere = measures_elsewhere(shard, str(options["executor"]))
-    ratios = Ratios(grid, out, here, console_of_errors().print, elsewhere=elsewhere, dry_run=True)
-    planned = take_shard(plan(sweep, sources_of(sweep, here), ratios), shard)
-    exists = Store(out).sweep_before(grid.to_json(), extend=extend) is not None
-    store = Store.at(out) if exists else None
-    agenda = make_agenda(planned, store, pick_overwrite(overwrite), pick_scores(str(options["scores"])))
+    ratios = draft.ratios(here, console_of_errors().print, dry_run=True)
+    planned = take_shard(draft.cells(draft.sources(here), ratios), draft.shard)
+    exists = Store(draft.out).sweep_before(grid.to_json(), extend=extend) is not None
+    store = Store.at(draft.out) if exists else None
+    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
+    agenda = make_agenda(planned, store, overwrite, scores)
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    for model in missing:
+    for model in draft.untrained:
         console.print(f"train  {model}")
     for item in planned:
         key = item.cell.cell_id

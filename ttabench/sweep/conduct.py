@@ -15,7 +15,6 @@ from rich.console import Console
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted, printable
 from ttabench.method.spelling import split_list
-from ttabench.models.model import Model
 from ttabench.run.executors import NO_LIMITS, Engine, open_engine
 from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu
@@ -30,34 +29,20 @@ from ttabench.sweep.agenda import (
     plan_rows,
     record_not_applicable,
 )
-from ttabench.sweep.compute_ratio import Ratios
+from ttabench.sweep.draft import Draft, make_draft
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.hand_over import hand_over, read_begun
-from ttabench.sweep.loggers import check_loggers, open_loggers
-from ttabench.sweep.options import device_memory, executor_setup, out_folder
-from ttabench.sweep.plan import Source, find_sources, plan
-from ttabench.sweep.progress.display import Meter
+from ttabench.sweep.loggers import open_loggers
+from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
-from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.run import run
-from ttabench.sweep.shard import WHOLE, Shard, pick_shard, take_shard
+from ttabench.sweep.shard import WHOLE, Shard, take_shard
 from ttabench.sweep.sweep_file import is_one_of_several, keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
 from ttabench.system.work_claims import SILENT, WorkClaims
-
-
-def to_train(sweep: Sweep, shard: Shard) -> list[Model]:
-    """The classifiers to train. Raises UserError for a slice, whose machines would train different ones."""
-    missing = untrained(sweep)
-    if missing and shard != WHOLE:
-        raise UserError(
-            f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
-            "run ttabench train first, once."
-        )
-    return missing
 
 
 @dataclass(frozen=True)
@@ -89,20 +74,13 @@ def run_cells(
     begun     of a sweep of another process, which has planned it and in which this one takes part: what
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
-    out = out_folder(options)
-    console = console_of_errors()
-    sweep = resolve(grid)  # mistakes in the command come out before anything is fetched or written
-    log = split_list(str(options["log"]))
-    check_loggers(log)
-    shard = pick_shard(str(options["shard"]))
-    missing = to_train(sweep, shard)
+    console, draft = console_of_errors(), make_draft(grid, options)
+    out, shard, missing = draft.out, draft.shard, draft.untrained
     setup, memory = executor_setup(options), device_memory(options)
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
-    elsewhere = measures_elsewhere(shard, str(options["executor"]))
-    known = Ratios(grid, out, here, lambda text: None, elsewhere=elsewhere, dry_run=True)
-    sources = sources_of(sweep, here)
-    whole = plan(sweep, sources, known)
+    known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
+    whole = draft.cells(sources, known)
     overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store, extend = Store(out), extend or is_one_of_several(grid, out)
     store.make_folder(grid.to_json(), extend=extend)
@@ -116,17 +94,16 @@ def run_cells(
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)
-        loggers = stack.enter_context(open_loggers(log, store.root))
+        loggers = stack.enter_context(open_loggers(split_list(str(options["log"])), store.root))
         trains = bool(missing) and not all(item.unmet for item in whole)
         if trains:
             with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
-                _train(sweep, trainer, console, logs)
-            sources = sources_of(sweep, here)
+                _train(draft, trainer, console, logs)
+            sources = draft.sources(here)
         if trains or known.unknown:
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
-                ratios = Ratios(grid, out, here, console.print, elsewhere=elsewhere)
-                whole = plan(sweep, sources, ratios)
+                whole = draft.cells(sources, draft.ratios(here, console.print))
         planned = take_shard(whole, shard)
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, overwrite, scores)
@@ -145,7 +122,7 @@ def run_cells(
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
-        for line in outlook(sweep, agenda, store):
+        for line in outlook(draft.sweep, agenda, store):
             console.print(line)
         running = run(
             groups, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,
@@ -171,11 +148,6 @@ def take_part(grid: Grid, options: Mapping[str, Any], begun: Path) -> None:
     run_cells(grid, options, extend=True, begun=read_begun(begun))
 
 
-def measures_elsewhere(shard: tuple[int, int], executor: str) -> str:
-    """The option for which cells run on other machines, where compute ratios are others; or ""."""
-    return "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
-
-
 def _greet(claims: WorkClaims, console: Console) -> None:
     """Name other sweeps that run in the folder."""
     if others := claims.others("sweep"):
@@ -185,9 +157,9 @@ def _greet(claims: WorkClaims, console: Console) -> None:
         console.print(f"Another sweep {verb} in this folder ({where}). This one takes cells that are free.")
 
 
-def _train(sweep: Sweep, trainer: Engine, console: Console, logs: Path) -> None:
+def _train(draft: Draft, trainer: Engine, console: Console, logs: Path) -> None:
     """Train what is not trained. Raises UserError where that fails."""
-    missing = untrained(sweep)
+    missing = draft.untrained
     if not missing:  # another sweep has just done it
         return
     console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
@@ -200,7 +172,7 @@ def _train(sweep: Sweep, trainer: Engine, console: Console, logs: Path) -> None:
             "the same command trains the others and goes on."
         )
         raise
-    if still := untrained(sweep):  # an engine that runs commands does not see why
+    if still := draft.untrained:  # an engine that runs commands does not see why
         raise UserError(f"no classifier was trained for {', '.join(map(str, still))}; see {logs}.")
 
 
@@ -211,13 +183,3 @@ def _waiting(console: Console, why: str) -> Callable[[list[str]], None]:
 
 def console_of_errors() -> Console:
     return Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
-
-
-def untrained(sweep: Sweep) -> list[Model]:
-    """The models that have to be trained first."""
-    return [model for model in sweep.models if not model.ready]
-
-
-def sources_of(sweep: Sweep, device: str) -> list[Source]:
-    with Meter("bytes") as meter:
-        return find_sources(sweep.models, device, meter)

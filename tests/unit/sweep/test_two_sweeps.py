@@ -18,7 +18,7 @@ import pytest
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.store import Store, load_frame
-from ttabench.sweep import compute_ratio, conduct
+from ttabench.sweep import compute_ratio, draft
 from ttabench.system.work_claims import WorkClaims
 
 Run = Callable[..., Output]
@@ -189,7 +189,7 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
             other.release("training")
             real(seconds)
 
-        monkeypatch.setattr(conduct, "untrained", lambda sweep: list(untrained))
+        monkeypatch.setattr(draft.Draft, "untrained", property(lambda self: list(untrained)))
         monkeypatch.setattr("ttabench.system.work_claims.time.sleep", trains_meanwhile)
         output = ttabench(*usual, out)
     assert output.code == 0, output.err

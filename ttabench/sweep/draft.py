@@ -1,0 +1,75 @@
+"""A sweep before anything is written: its classifiers, those that are not trained yet, and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttabench.errors import UserError
+from ttabench.method.spelling import split_list
+from ttabench.models.model import Model
+from ttabench.sweep.compute_ratio import Ratios
+from ttabench.sweep.grid import Grid
+from ttabench.sweep.loggers import check_loggers
+from ttabench.sweep.options import out_folder
+from ttabench.sweep.plan import Planned, Source, find_sources, plan
+from ttabench.sweep.progress.display import Meter
+from ttabench.sweep.resolve import Sweep, resolve
+from ttabench.sweep.shard import WHOLE, Shard, pick_shard
+
+__all__ = ["Draft", "make_draft"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a sweep asks for.
+
+    out        its results folder.
+    shard      which slice of it this process measures.
+    elsewhere  the option for which cells run on other machines, where compute ratios are others; or "".
+    """
+
+    grid: Grid
+    sweep: Sweep
+    out: Path
+    shard: Shard
+    elsewhere: str
+
+    @property
+    def untrained(self) -> list[Model]:
+        """The classifiers that have to be trained first."""
+        return [model for model in self.sweep.models if not model.ready]
+
+    def sources(self, device: str) -> list[Source]:
+        """The classifiers as they are now, see :func:`ttabench.sweep.plan.find_sources`."""
+        with Meter("bytes") as meter:
+            return find_sources(self.sweep.models, device, meter)
+
+    def ratios(self, device: str, say: Callable[[str], None] = print, *, dry_run: bool = False) -> Ratios:
+        """The compute ratios of its methods, see :class:`ttabench.sweep.compute_ratio.Ratios`."""
+        return Ratios(self.grid, self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
+
+    def cells(self, sources: Sequence[Source], ratios: Ratios) -> list[Planned]:
+        """The cells of all slices."""
+        return plan(self.sweep, sources, ratios)
+
+
+def make_draft(grid: Grid, options: Mapping[str, Any]) -> Draft:
+    """The draft of a sweep. Mistakes in the command come out here, before anything is fetched or written.
+
+    Raises UserError for them, and for a slice of a sweep whose classifiers are not trained: its machines
+    would train different ones.
+    """
+    sweep, executor = resolve(grid), str(options["executor"])
+    check_loggers(split_list(str(options["log"])))
+    shard = pick_shard(str(options["shard"]))
+    elsewhere = "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
+    draft = Draft(grid, sweep, out_folder(options), shard, elsewhere)
+    if shard != WHOLE and (missing := draft.untrained):
+        raise UserError(
+            f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
+            "run ttabench train first, once."
+        )
+    return draft
