@@ -14,14 +14,14 @@ from ttabench.data.drawn import undrawn
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol, parse_contamination
 
-__all__ = ["check_foreign", "coded"]
+__all__ = ["check_foreign", "coded", "foreign_fingerprint"]
 
 
-def check_foreign(contamination: str, data: Dataset) -> None:
-    """Raise UserError where a stream of `data` cannot be contaminated like that."""
+def check_foreign(contamination: str, data: Dataset) -> str:
+    """:func:`foreign_fingerprint`. Raises UserError where a stream of `data` cannot be contaminated so."""
     name, _ = parse_contamination(contamination) or ("noise", 0.0)
     if name == "noise":
-        return
+        return ""
     foreign = foreign_set(name)
     if foreign.image_size != data.image_size:
         raise UserError(
@@ -33,6 +33,13 @@ def check_foreign(contamination: str, data: Dataset) -> None:
             f"--contamination {contamination}: the images of {name} are no foreign ones for a network of "
             f"{data.name}; name another dataset, or noise."
         )
+    return foreign.fingerprint()
+
+
+def foreign_fingerprint(contamination: str) -> str:
+    """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
+    name, _, _ = contamination.partition("(")
+    return "" if name in ("", "noise") else foreign_set(name).fingerprint()
 
 
 def coded(protocol: Protocol) -> Protocol:

@@ -90,7 +90,7 @@ def run_cells(
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
-                keep(grid, out)
+                kept = keep(grid, out)
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)
@@ -108,8 +108,8 @@ def run_cells(
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, overwrite, scores)
         command: tuple[str, ...] = ()
-        if engine.by_command and agenda.todo:
-            command = hand_over(grid, options, shard, start, logs, setup.folder)
+        if begun is None and engine.by_command and agenda.todo:
+            command = hand_over(kept, options, shard, start, logs, setup.folder)
         groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
             begun=start, command=command,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
-from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign import check_foreign
@@ -83,8 +82,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     _check_severities(data, shifts)
     _check_download(data, shifts)
     if grid.contamination:
-        check_foreign(grid.contamination, data)
-        shifts = replace(shifts, foreign=foreign_fingerprint(grid.contamination))
+        shifts = replace(shifts, foreign=check_foreign(grid.contamination, data))
     return shifts
 
 
@@ -93,12 +91,6 @@ def _check_limit(data: Dataset, grid: Grid) -> None:
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
         )
-
-
-def foreign_fingerprint(contamination: str) -> str:
-    """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
-    name, _, _ = contamination.partition("(")
-    return "" if name in ("", "noise") else foreign_set(name).fingerprint()
 
 
 def shifts_of(has: Sequence[str], grid: Grid) -> Shifts:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.foreign import foreign_fingerprint
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
@@ -41,7 +42,6 @@ from ttabench.store.writer import environment
 from ttabench.subset_names import drawn_from
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
-from ttabench.sweep.shifts import foreign_fingerprint
 from ttabench.sweep.sweep_file import kept
 from ttabench.system.environment import device_kind, pick_device
 
