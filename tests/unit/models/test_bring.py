@@ -579,6 +579,25 @@ def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
     assert told == "clean accuracy is 16.70 %, little better than the 16.67 % of guessing."
 
 
+def test_a_way_that_does_clearly_worse_is_tried_on_a_quarter_of_the_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def right(classifier: Any, data: Labelled, device: str) -> Any:
+        tried.append(len(data))
+        usual = isinstance(classifier, Classifier) and not classifier.normalize.mean.any()
+        return data.labels < (9 if usual else 5)
+
+    monkeypatch.setattr(input_trials, "_right", right)
+    test = Labelled(np.zeros((1000, 8, 8, 3), np.uint8), np.arange(1000) // 100)
+    net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3, 10))
+    known = clean_accuracy.NORMALISATIONS
+    assert input_trials.better_input(Classifier(net, last="2"), test, known, "cpu") == ""
+    as_good = [name for name, (mean, _) in known.items() if not any(mean)]
+    assert sorted(tried) == [250] * (len(known) + len(input_trials.VIEWS)) + [1000] * (1 + len(as_good))
+
+
 @pytest.mark.parametrize(
     ("prepare", "named"),
     [
