@@ -11,7 +11,7 @@ from typing import Any
 
 from ttabench.system.cores import ONE_NUMPY_THREAD, available_cores
 
-# Tests run on all cores already. Before NumPy and torch are imported, and for the processes that tests start.
+# Tests run on all cores already. This holds for NumPy and torch below, and for processes that tests start.
 os.environ.update(ONE_NUMPY_THREAD, OMP_NUM_THREADS="1")
 
 import pytest

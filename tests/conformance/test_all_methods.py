@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ttabench.classifier import Classifier
-from ttabench.conformance import case, conform, run
+from ttabench.conformance import conform, run
 from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
 from ttabench.errors import UserError
@@ -48,12 +48,7 @@ TRANSFORMER = (
     "source",
     "t3a",
 )
-# A short stream for their memory; and batches of few images for what learns from each by itself.
-LONG = (
-    "actmad", "adacontrast", "cotta", "dpcore", "foa", "memo", "quantile", "quantile_aqr", "quantile_paper",
-    "quantile_strict", "rem", "rmt", "spa", "stack", "tea",
-)  # fmt: skip
-FEW_IMAGES = {"memo": [6, 6, 6, 2]}
+LONG = ("actmad", "quantile")  # a short stream for their memory
 # They take longest, or share nearly all code with one of the others. At each commit their parts, their hosts
 # or their recorded traces are tried.
 AT_NIGHT = (
@@ -70,7 +65,6 @@ def test_conforms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(run, "nets", lambda: net_of(name))
     if name in LONG:
         monkeypatch.setattr(run, "Case", lambda *args, first: Case(*args, first=False))
-    monkeypatch.setattr(case, "SIZES", FEW_IMAGES.get(name, case.SIZES))
     assert failures(name) == []
 
 
@@ -103,4 +97,4 @@ def imported(name: str) -> type[Method[Any]]:
 
 
 def test_the_tables_are_of_methods_that_exist() -> None:
-    assert {*LIGHTER, *TRANSFORMER, *LONG, *FEW_IMAGES, *AT_NIGHT} <= set(method_names())
+    assert {*LIGHTER, *TRANSFORMER, *LONG, *AT_NIGHT} <= set(method_names())

@@ -75,9 +75,8 @@ def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> No
     )
     rows = load_frame(out).set_index("method")
     assert set(rows["status"]) == {"ok"}
-    assert rows.loc["official_tent", "accuracy"] == pytest.approx(
-        rows.loc["tent", "accuracy"], abs=0.5
-    )  # an image
+    # 0.5 % is one of 200 images.
+    assert rows.loc["official_tent", "accuracy"] == pytest.approx(rows.loc["tent", "accuracy"], abs=0.5)
     assert rows.loc["official_norm", "accuracy"] == pytest.approx(rows.loc["bn_stats", "accuracy"], abs=0.5)
     again = ttabench("verify", out, "--workers", "0")
     assert again.code == 0, again.out + again.err

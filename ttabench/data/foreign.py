@@ -14,11 +14,14 @@ from ttabench.data.drawn import undrawn
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol, parse_contamination
 
-__all__ = ["check_foreign", "coded", "foreign_fingerprint"]
+__all__ = ["checked_foreign", "coded", "foreign_fingerprint"]
 
 
-def check_foreign(contamination: str, data: Dataset) -> str:
-    """:func:`foreign_fingerprint`. Raises UserError where a stream of `data` cannot be contaminated so."""
+def checked_foreign(contamination: str, data: Dataset) -> str:
+    """The :func:`foreign_fingerprint` of what contaminates a stream of `data`.
+
+    Raises UserError where it cannot contaminate one.
+    """
     name, _ = parse_contamination(contamination) or ("noise", 0.0)
     if name == "noise":
         return ""

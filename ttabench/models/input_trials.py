@@ -72,7 +72,7 @@ def better_input(
     """What else the network does better with, as the end of a sentence; "" where nothing is clearly better.
 
     Clearly: by 2 points, and by `ERRORS` standard errors of a paired difference. Each way is tried on a
-    quarter of the images first, and on all of them where it is not clearly worse.
+    quarter of the images first, and on all of them where it is not worse there by `ERRORS` standard errors.
     """
     some = some_of(test)
     tried: dict[str, NDArray[np.bool_]] = {}

@@ -20,9 +20,10 @@ from ttabench.public_names import HOMES
 
 FORBIDDEN = (
     "ttabench.data",
-    "ttabench.measure.scoring",
+    "ttabench.measure",
     "ttabench.api",
     "ttabench.store",
+    "ttabench.run.cell_images",
     "ttabench.run.worker",
 )
 

@@ -33,8 +33,8 @@ __all__ = ["CellImages", "images_of"]
 class CellImages(Protocol):
     """The images of a cell.
 
-    total   how many there are; in a test set, without the foreign ones between them.
-    first   (n, H, W, 3) uint8 of them, with as many as a batch at least, or all.
+    total   how many the protocol uses; in a test set, without foreign ones.
+    first   uint8 (n, H, W, 3): at least one batch of them, if there are so many.
     """
 
     total: int
@@ -61,11 +61,11 @@ class CellImages(Protocol):
 def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> CellImages:
     """The images of a cell. `source` is its classifier, on which the images of some streams depend."""
     if cell.protocol.stream:
-        return LongStreamImages(cell, dataset, source, results, device)
-    return TestSetImages(cell, dataset)
+        return ImagesOfLongStream(cell, dataset, source, results, device)
+    return ImagesOfTestSet(cell, dataset)
 
 
-class TestSetImages:
+class ImagesOfTestSet:
     """The images of one corruption, or of all corruptions mixed."""
 
     def __init__(self, cell: Cell, dataset: Dataset) -> None:
@@ -101,13 +101,13 @@ class TestSetImages:
         return harm_alarm(source, self._data, correct, device, self._classes)
 
 
-class LongStreamImages:
+class ImagesOfLongStream:
     """The images of a long stream, read part by part; where its state was saved, scoring goes on from it."""
 
     def __init__(self, cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> None:
         self._cell, self._classes, self._results = cell, dataset.scored_classes, results
-        known = replace(cell, protocol=coded(cell.protocol))
-        self._stream = stream_of_any(known, dataset, source, results, device)
+        cell_as_coded = replace(cell, protocol=coded(cell.protocol))
+        self._stream = stream_of_any(cell_as_coded, dataset, source, results, device)
         self.total = self._stream.total
         self.first = self._stream.read(0, min(cell.protocol.batch_size, self.total)).images
 

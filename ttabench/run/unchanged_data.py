@@ -1,4 +1,4 @@
-"""The data that a cell is measured on: those that were planned, and the same from its start to its end."""
+"""Checks that the data of a cell are those that were planned, and do not change while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["UnchangedData"]
 
 
 class UnchangedData:
-    """A dataset, and the images that contaminate its stream, None without any."""
+    """The data of a cell: its dataset, and the images that contaminate its stream, None if there are none."""
 
     def __init__(self, cell: Cell, dataset: Dataset, foreign: ForeignSet | None) -> None:
         self._cell, self._dataset, self._foreign = cell, dataset, foreign

@@ -79,9 +79,9 @@ def run_cells(
     setup, memory = executor_setup(options), device_memory(options)
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
+    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
-    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     store, extend = Store(out), extend or is_one_of_several(grid, out)
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def run_cells(
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
-                kept = keep(grid, out)
+                kept = keep(grid, out).read_bytes()
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)

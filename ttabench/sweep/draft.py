@@ -26,6 +26,8 @@ __all__ = ["Draft", "make_draft"]
 class Draft:
     """What a sweep asks for.
 
+    grid       what its user gave.
+    sweep      the same with all names resolved.
     out        its results folder.
     shard      which slice of it this process measures.
     elsewhere  the option for which cells run on other machines, where compute ratios are others; or "".
@@ -39,7 +41,7 @@ class Draft:
 
     @property
     def untrained(self) -> list[Model]:
-        """The classifiers that have to be trained first."""
+        """The classifiers that still have to be trained, as it is now."""
         return [model for model in self.sweep.models if not model.ready]
 
     def sources(self, device: str) -> list[Source]:
@@ -47,7 +49,7 @@ class Draft:
         with Meter("bytes") as meter:
             return find_sources(self.sweep.models, device, meter)
 
-    def ratios(self, device: str, say: Callable[[str], None] = print, *, dry_run: bool = False) -> Ratios:
+    def ratios(self, device: str, say: Callable[[str], None], *, dry_run: bool = False) -> Ratios:
         """The compute ratios of its methods, see :class:`ttabench.sweep.compute_ratio.Ratios`."""
         return Ratios(self.grid, self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
 
@@ -57,10 +59,10 @@ class Draft:
 
 
 def make_draft(grid: Grid, options: Mapping[str, Any]) -> Draft:
-    """The draft of a sweep. Mistakes in the command come out here, before anything is fetched or written.
+    """The draft of a sweep. Nothing is fetched or written.
 
-    Raises UserError for them, and for a slice of a sweep whose classifiers are not trained: its machines
-    would train different ones.
+    Raises UserError for mistakes in names, settings, loggers, the slice and the folder; also for a slice of a
+    sweep whose classifiers are not trained, as its machines would train different ones.
     """
     sweep, executor = resolve(grid), str(options["executor"])
     check_loggers(split_list(str(options["log"])))

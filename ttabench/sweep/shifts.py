@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
-from ttabench.data.foreign import check_foreign
+from ttabench.data.foreign import checked_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
@@ -82,7 +82,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     _check_severities(data, shifts)
     _check_download(data, shifts)
     if grid.contamination:
-        shifts = replace(shifts, foreign=check_foreign(grid.contamination, data))
+        shifts = replace(shifts, foreign=checked_foreign(grid.contamination, data))
     return shifts
 
 

@@ -1,4 +1,4 @@
-"""How many processor cores this process may use."""
+"""How many processor cores and threads a process may use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 MINE = Path("/proc/self/cgroup")
 ONE_NUMPY_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""For the environment of a process that has not imported NumPy. The matrices here are small: threads would
-wait for each other, and on a busy machine for a hundred times as long as the product takes."""
+"""For the environment of a process that has not imported NumPy, whose wheels use OpenBLAS. The matrices of
+ttabench are small: threads would wait for each other, on a busy machine a hundred times as long as the
+product takes. A command keeps what its user has set; a worker always has one thread."""
 
 
 def available_cores() -> int:

@@ -11,27 +11,29 @@ SET = "set by users"
 """In the `attrs` of a table of cells: (method, setting) that a sweep asked for; absent where not known."""
 
 
-class Settings(frozenset[tuple[str, str]]):
+class AskedSettings(frozenset[tuple[str, str]]):
     """(method, setting) that were asked for."""
 
-    def __deepcopy__(self, memo: object) -> Settings:
+    def __deepcopy__(self, memo: object) -> AskedSettings:
         """Itself: pandas copies what is in a table's `attrs` at every step."""
         return self
 
 
-def set_by_users(folder: Path, sweep: Mapping[str, Any]) -> Settings:
+def set_by_users(folder: Path, sweep: Mapping[str, Any]) -> AskedSettings:
     """(method, setting) that the sweeps of a results folder name.
 
     sweep  the options in its ``sweep.json``; those of all sweeps are in its ``sweep*.toml``.
     """
     asked = [sweep, *filter(None, map(_options, sorted(folder.glob("sweep*.toml"))))]
-    return Settings(pair for options in asked for pair in _named(options))
+    return AskedSettings(pair for options in asked for pair in _named(options))
 
 
-def of_all(per_frame: Iterable[Mapping[Any, Any]]) -> Settings | None:
+def of_all(per_frame: Iterable[Mapping[Any, Any]]) -> AskedSettings | None:
     """Those of several tables of cells, from their `attrs`; None where one does not know."""
     known = [attrs.get(SET) for attrs in per_frame]
-    return None if any(one is None for one in known) else Settings(frozenset().union(*filter(None, known)))
+    if any(one is None for one in known):
+        return None
+    return AskedSettings(frozenset().union(*filter(None, known)))
 
 
 def _options(file: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ttabench.data.catalog import dataset, foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn, balanced_rows
 from ttabench.data.files.file_states import file_states
-from ttabench.data.foreign import check_foreign
+from ttabench.data.foreign import checked_foreign
 from ttabench.data.published.imagenet_subset import balanced
 from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
@@ -174,7 +174,7 @@ def test_a_draw_as_foreign_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "dataset", lambda name, root=None: Drawn(Made(), 6))
     assert len(foreign_set("made-local[6]").test()) == 6
     with pytest.raises(UserError, match="no foreign ones"):
-        check_foreign("made-local[6](0.2)", Made())
+        checked_foreign("made-local[6](0.2)", Made())
 
 
 def test_the_files_of_a_draw_are_watched(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.unit.made_cells import cells
 from ttabench.data import catalog, foreign
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.foreign import check_foreign, coded
+from ttabench.data.foreign import checked_foreign, coded
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnknownName, UserError
 from ttabench.measure.contamination import foreign_images
@@ -87,7 +87,7 @@ def test_names_are_looked_up_before_a_sweep(monkeypatch: pytest.MonkeyPatch) -> 
         catalog.dataset("coded-" + b"digit-c".hex())
     monkeypatch.setattr(foreign, "foreign_set", lambda name: ForeignSet(Made("fog")))
     with pytest.raises(UserError, match="are no foreign ones"):
-        check_foreign("cifar10.1(0.2)", Made("fog"))
+        checked_foreign("cifar10.1(0.2)", Made("fog"))
 
 
 def test_how_a_foreign_set_is_read_counts_as_code() -> None:

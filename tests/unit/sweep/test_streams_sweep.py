@@ -31,7 +31,7 @@ from ttabench.measure.streams import checkpoint, score
 from ttabench.measure.streams.images import Point
 from ttabench.protocol import Protocol, parse_stream
 from ttabench.provenance import Code
-from ttabench.run.cell_images import LongStreamImages
+from ttabench.run.cell_images import ImagesOfLongStream
 from ttabench.run.worker import Worker
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio
@@ -244,14 +244,14 @@ def test_networks_share_the_stream_of_the_baseline(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, list[Point]] = {}
-    follow = LongStreamImages.score
+    follow = ImagesOfLongStream.score
 
-    def noted(self: LongStreamImages, *rest: Any) -> Any:
+    def noted(self: ImagesOfLongStream, *rest: Any) -> Any:
         stream: Any = self._stream
         seen[str(self._cell)] = [stream._point_at(step) for step in range(4)]
         return follow(self, *rest)
 
-    monkeypatch.setattr(LongStreamImages, "score", noted)
+    monkeypatch.setattr(ImagesOfLongStream, "score", noted)
     monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
     output = ttabench(
         "sweep", "--methods", "bn_stats", "--archs", "resnet18,cct", "--corruptions", "fog,contrast",
