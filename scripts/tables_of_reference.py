@@ -10,6 +10,7 @@ The first names a folder below results/reference (or several, separated by comma
     means         the mean over the corruptions of every method on every network
     networks      the same with a line per network and a column per method, online where it has both forms
     corruptions   every cell
+    drop          how far each method drops from clean to corrupted images, datasets side by side
     overview      the best methods of each ranking, a line each
     which_method  the ranking on each network with what it costs and needs
     scores        how well label-free scores order the methods
@@ -51,6 +52,7 @@ from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
 from ttabench_reports.sheets import unknown as unknown_sheets
 from ttabench_reports.sheets.costs import cost
+from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words import naming
@@ -258,6 +260,11 @@ def _corruptions(report: Report) -> Iterator[str]:
             yield render(sheet)
 
 
+def drop(report: Report) -> str:
+    """From clean to corrupted images, datasets side by side."""
+    return "\n".join(map(render, drops(report)))
+
+
 def scores(report: Report) -> str:
     """How well label-free scores order the methods under one corruption: a line per network.
 
@@ -319,8 +326,8 @@ def unknown(made: Report) -> str:
 
 
 KINDS = {
-    "means": means, "networks": networks, "corruptions": corruptions, "overview": overview,
-    "which_method": which_method,
+    "means": means, "networks": networks, "corruptions": corruptions, "drop": drop,
+    "overview": overview, "which_method": which_method,
     "scores": scores, "times": times, "costs": costs, "unknown": unknown,
 }  # fmt: skip
 
