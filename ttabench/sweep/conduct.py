@@ -39,7 +39,7 @@ from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, take_shard
-from ttabench.sweep.sweep_file import is_one_of_several, keep
+from ttabench.sweep.sweep_file import is_one_of_several, keep, to_toml
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
 from ttabench.system.work_claims import SILENT, WorkClaims
@@ -90,7 +90,7 @@ def run_cells(
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
-                kept = keep(grid, out).read_bytes()
+                keep(grid, out)
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)
@@ -108,8 +108,8 @@ def run_cells(
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, overwrite, scores)
         command: tuple[str, ...] = ()
-        if begun is None and engine.by_command and agenda.todo:
-            command = hand_over(kept, options, shard, start, logs, setup.folder)
+        if engine.by_command and agenda.todo:
+            command = hand_over(to_toml(grid), options, shard, start, logs, setup.folder)
         groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
             begun=start, command=command,

@@ -16,11 +16,11 @@ PASSED_ON = ("per_gpu", "cell_timeout", "cell_memory", "device_memory", "scores"
 
 
 def hand_over(
-    asked: bytes, options: Mapping[str, Any], shard: Shard, start: Mapping[str, int], folder: Path, out: Path
+    asked: str, options: Mapping[str, Any], shard: Shard, start: Mapping[str, int], folder: Path, out: Path
 ) -> tuple[str, ...]:
     """The arguments of ``ttabench`` with which a process takes part in a sweep; its device is to be added.
 
-    asked    the sweep file, as the results folder keeps it.
+    asked    its sweep file, as `sweep_file.to_toml` gives it.
     start    the results folder `out` when the cells were planned, see `store.new_records.sizes`:
              what was stored later is done, whatever `--overwrite` says.
     folder   for the files that it needs. Raises UserError where it cannot be written.
@@ -28,7 +28,7 @@ def hand_over(
     sweep, begun = folder / "sweep.toml", folder / "begun.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(sweep, asked)
+        replace_file(sweep, asked.encode())
         replace_file(begun, json.dumps(dict(start)).encode())
     except OSError as problem:
         raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
