@@ -54,8 +54,7 @@ class Record:
 
         () too where the result is attested.
         """
-        changed = code_changes(self.data, self.source, self.definitions)
-        return () if changed and self._is_joined() else changed
+        return () if self.attested else self._code_changes
 
     @property
     def stale(self) -> bool:
@@ -65,7 +64,11 @@ class Record:
     @property
     def attested(self) -> bool:
         """Whether the code changed since then, and cells that were measured again show the same numbers."""
-        return bool(code_changes(self.data, self.source, self.definitions)) and self._is_joined()
+        return bool(self._code_changes) and self._is_joined()
+
+    @cached_property
+    def _code_changes(self) -> tuple[str, ...]:
+        return code_changes(self.data, self.source, self.definitions)
 
     def _is_joined(self) -> bool:
         if self.attestations is NONE:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import warnings
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -98,16 +98,17 @@ def cells_of(records: Iterable[Record]) -> pd.DataFrame:
     Of a long stream without the correctness: its images come again and again, so they are no sample, and
     intervals and tests over them would be wrong.
     """
-    names = (*COLUMNS, CORRECT, DETAILS)
-    columns: dict[str, list[Any]] = {name: [] for name in names}
+    of_table = itemgetter(*COLUMNS)
+    rows = []
     for record in records:
         stored = row(record)
         correct = "" if stored["stream"] else record.data.get("correct", "")
-        stored[CORRECT] = base64.b64decode(correct, validate=True)
-        stored[DETAILS] = record.data.get("details", {})
-        for name, values in columns.items():
-            values.append(stored[name])
-    return pd.DataFrame(columns)
+        bits = base64.b64decode(correct, validate=True)
+        rows.append((*of_table(stored), bits, record.data.get("details", {})))
+    names = (*COLUMNS, CORRECT, DETAILS)
+    return pd.DataFrame(
+        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    )
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -64,11 +64,13 @@ def write(
 
 def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """`frame` with a row for each method on a network of which no planned cell has a record."""
+    if not (missing := cells.attrs.get(MISSING)):
+        return frame
     names = ["dataset", "severity", "arch", "method"]
-    there = set(cells[names].itertuples(index=False, name=None))
+    there = set(cells[names].drop_duplicates().itertuples(index=False, name=None))
     planned = [
         {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
-        for one in cells.attrs.get(MISSING, ())
+        for one in missing
         if tuple(getattr(one, name) for name in names) not in there
     ]
     if not planned:
