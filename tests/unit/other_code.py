@@ -57,8 +57,8 @@ class _Same:
 
 CACHES = (
     modules.libraries, modules.method_modules, modules.network_modules, modules._in_one_project,
-    modules.module_facts, modules.imports_of, modules.module_file, roots._current_code, roots.code_by_kind,
-    roots.graph, roots.strangers, roots.shared_code, roots.code_from, staleness._changes,
+    modules.module_facts, modules.imports_of, modules.module_file, roots.code_by_kind, roots.graph,
+    roots.strangers, roots.shared_code, roots.code_from, staleness._changes,
 )  # fmt: skip
 
 

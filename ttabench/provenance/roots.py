@@ -150,21 +150,6 @@ def current_code(
                    settings name. None: all count.
     order          of its protocol.
     """
-    return _current_code(
-        method, dataset, corruption, arch, contamination, _named(method, config or {}), order
-    )
-
-
-@cache
-def _current_code(
-    method: str,
-    dataset: str,
-    corruption: str,
-    arch: str,
-    contamination: str,
-    named: tuple[str, ...],
-    order: str,
-) -> Code:
     foreign, _, _ = contamination.partition("(")
     drawn = any(drawn_from(name) != name for name in (dataset, foreign))
     return code_by_kind(
@@ -174,7 +159,7 @@ def _current_code(
         network_module(arch),
         prefix_of(arch),
         _family(foreign) if foreign not in ("", "noise") else "",
-        named,
+        _named(method, config or {}),
         order if order in ORDERS else "",
         drawn,
     )

@@ -105,10 +105,7 @@ def cells_of(records: Iterable[Record]) -> pd.DataFrame:
         correct = "" if stored["stream"] else record.data.get("correct", "")
         bits = base64.b64decode(correct, validate=True)
         rows.append((*of_table(stored), bits, record.data.get("details", {})))
-    names = (*COLUMNS, CORRECT, DETAILS)
-    return pd.DataFrame(
-        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    )
+    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT, DETAILS])
 
 
 def read_csv(path: Path) -> pd.DataFrame:

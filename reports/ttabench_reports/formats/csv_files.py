@@ -52,8 +52,9 @@ def write(
         "cost": costs(report),
         "given": methods_given(report.tables),
     }
-    for name in ("per_corruption", "summary", "drop", "statistics", "cost"):
-        frames[name] = with_planned(frames[name], report.cells)
+    if planned := planned_rows(report.cells):
+        for name in ("per_corruption", "summary", "drop", "statistics", "cost"):
+            frames[name] = with_planned(frames[name], planned)
     curves = curve_frame(report.tables)
     if not curves.empty:
         frames |= {"stability": stability_frame(report.tables), "stream_curves": curves}
@@ -62,19 +63,19 @@ def write(
     return [write_csv(Path(to) / f"{name}.csv", frame) for name, frame in frames.items()]
 
 
-def with_planned(frame: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """`frame` with a row for each method on a network of which no planned cell has a record."""
-    if not (missing := cells.attrs.get(MISSING)):
-        return frame
+def planned_rows(cells: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row with a note for each method on a network of which no planned cell has a record."""
     names = ["dataset", "severity", "arch", "method"]
-    there = set(cells[names].drop_duplicates().itertuples(index=False, name=None))
-    planned = [
+    there = set(cells[names].itertuples(index=False, name=None))
+    return [
         {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
-        for one in missing
+        for one in cells.attrs.get(MISSING, ())
         if tuple(getattr(one, name) for name in names) not in there
     ]
-    if not planned:
-        return frame
+
+
+def with_planned(frame: pd.DataFrame, planned: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """`frame` with :func:`planned_rows` below it."""
     whole = frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "Int64"))
     return pd.concat([whole, pd.DataFrame(planned)], ignore_index=True)
 

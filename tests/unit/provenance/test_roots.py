@@ -13,7 +13,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.other_code import Edits, forget
-from ttabench import registry
+from ttabench import provenance, registry
 from ttabench.cell import Cell, Result
 from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
 from ttabench.provenance import modules as modules_of
@@ -391,3 +391,12 @@ def test_code_that_changes_while_a_sweep_runs_makes_its_results_stale(
     forget()
     (record,) = Store.at(folder.root).records()
     assert record.changes == ("some_methods/helper.py changed",)
+
+
+def test_after_forget_all_code_is_read_again() -> None:
+    """Without it, an attestation would not notice that a file changed while it ran."""
+    kept = {name: made for name, made in vars(roots).items() if hasattr(made, "cache_info")}
+    current_code("tent", "digits-c")
+    assert kept["code_by_kind"].cache_info().currsize
+    provenance.forget()
+    assert not [name for name, made in kept.items() if made.cache_info().currsize]
