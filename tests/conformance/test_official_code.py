@@ -63,6 +63,7 @@ def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:  # noq
     assert done.code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("seen")
 def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "results"

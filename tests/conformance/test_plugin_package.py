@@ -133,6 +133,7 @@ def test_the_broken_one_is_not_offered() -> None:
         assert "unfinished" not in str(problem.value)
 
 
+@pytest.mark.slow
 def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: Path) -> None:
     table = str(PACKAGE.parent / "conformance" / "test_all_methods.py")
     done = run(installed, "-m", "pytest", "-p", "no:cacheprovider", "-k", "mirror or unfinished", table)

@@ -13,6 +13,7 @@ import torch
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
 
 
+@pytest.mark.slow
 def test_it_runs_and_adaptation_helps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     cells = json.loads(NOTEBOOK.read_text())["cells"]

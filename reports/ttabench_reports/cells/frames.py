@@ -6,6 +6,7 @@ thing was measured (weights, method, configuration). Nothing else is ever averag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -69,19 +70,12 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if cells.empty:
         raise UserError(f"{origin} has no cells; run 'ttabench sweep' first.")
     frame = cells.reset_index(drop=True)
-    filled: dict[str, Any] = {}
-    for name in _TEXTS:
-        column = frame[name] if name in frame else pd.Series(USUAL.get(name, ""), index=frame.index)
-        filled[name] = column.astype(object).where(column.notna(), "").astype(str)
+    filled: dict[str, Any] = {
+        name: _texts(frame[name]) if name in frame else USUAL.get(name, "") for name in _TEXTS
+    }
     for name in (*WHOLE, *REAL):
-        column = frame[name] if name in frame else pd.Series(USUAL.get(name), index=frame.index)
-        values = pd.to_numeric(column, errors="coerce").astype(float)
-        if (bad := _misread(name, column, values)).any():
-            kind = "number" if name in REAL else "whole number"
-            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
-        if name in USUAL:
-            values = values.fillna(USUAL[name])
-        filled[name] = values if name in REAL else values.fillna(0).astype(int)
+        absent = USUAL.get(name, 0 if name in WHOLE else math.nan)
+        filled[name] = _numbers(name, frame[name], origin) if name in frame else absent
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
     filled["stale"] = stale.astype(str).str.lower().eq("true")
     if CORRECT not in frame:
@@ -111,11 +105,12 @@ def with_facts(frame: pd.DataFrame) -> pd.DataFrame:
     """`frame` with the facts of methods in each row: those of the same code, else of the same method."""
     for same in (["base", "code"], ["base"]):
         text = frame["about_method"]
-        known = frame[text != ""].drop_duplicates(same, keep="last").set_index(same)["about_method"]
-        if known.empty or (text != "").all():
+        has = text != ""
+        if has.all() or not has.any():
             return frame
+        known = frame[has].drop_duplicates(same, keep="last").set_index(same)["about_method"]
         borrowed = frame[same].join(known.rename("_known"), on=same)["_known"].fillna("")
-        frame = frame.assign(about_method=text.where(text != "", borrowed))
+        frame = frame.assign(about_method=text.where(has, borrowed))
     return frame
 
 
@@ -125,8 +120,30 @@ def without_repeated_facts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(about_method=frame["about_method"].where(~again, ""))
 
 
+def _texts(column: pd.Series[Any]) -> pd.Series[str]:
+    """A column as texts; "" for what is absent."""
+    if column.dtype == "str" and not column.hasnans:
+        return column
+    return column.astype(object).where(column.notna(), "").astype(str)
+
+
+def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
+    """A column of :data:`WHOLE` or :data:`REAL` in its type. Raises UserError for what is no such number."""
+    values = column
+    if not (column.dtype == "float64" and name in REAL):  # such a column can hold nothing else
+        values = pd.to_numeric(column, errors="coerce").astype(float)
+        if (bad := _misread(name, column, values)).any():
+            kind = "number" if name in REAL else "whole number"
+            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
+    if name in USUAL:
+        values = values.fillna(USUAL[name])
+    return values if name in REAL else values.fillna(0).astype(int)
+
+
 def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.Series[bool]:
     """Which values of a column are not the numbers that it holds; optional ones may be absent."""
+    if column.dtype == "int64":
+        return ~column.between(-(2**53), 2**53)
     if name in ("severity", "seed"):
         bad = values.isna()
     elif name in PROTOCOL:
@@ -193,20 +210,19 @@ def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:
 
 def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
     """What differs between rows that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
-    names = list(among)
-    index = list(rows.index)
-    texts: dict[Any, list[str]] = {i: [] for i in index}
-    for _, group in rows.groupby(list(within), sort=False):
-        if len(group) == 1:
-            continue
-        for name in names:
-            values = group[name]
-            if values.nunique() == 1:
-                continue
-            spelled = _configs(list(values)) if name == "config" else [spell(name, v) for v in values]
-            for i, text in zip(group.index, spelled, strict=True):
-                texts[i].append(text)
-    return pd.Series([", ".join(filter(None, texts[i])) for i in index], index=rows.index, dtype=object)
+    columns = {name: rows[name].tolist() for name in among}
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in enumerate(zip(*(rows[name].tolist() for name in within), strict=True)):
+        groups.setdefault(key, []).append(place)
+    texts: list[list[str]] = [[] for _ in range(len(rows))]
+    for places in groups.values():
+        for name, column in columns.items():
+            values = [column[place] for place in places]
+            if len({*values}) > 1:
+                spelled = _configs(values) if name == "config" else [spell(name, value) for value in values]
+                for place, text in zip(places, spelled, strict=True):
+                    texts[place].append(text)
+    return pd.Series([", ".join(filter(None, several)) for several in texts], rows.index, dtype=object)
 
 
 def unusual(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:

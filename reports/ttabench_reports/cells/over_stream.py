@@ -77,6 +77,8 @@ def _sizes(length: int, count: int, images: int) -> NDArray[np.int64]:
 def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     """The corruptions of each row of a continual sweep, by number of row, in the order of the stream."""
     continual = frame[frame["reset"] == "continual"]
+    if continual.empty:
+        return {}
     seen = [len(history.split()) for history in continual["history"]]
     places = pd.Series(seen, continual.index, dtype=float)
     mean = places.groupby([continual["row"], continual["corruption"]]).mean().sort_values(kind="stable")

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -96,19 +97,22 @@ def _candidates(ours: dict[str, Any]) -> list[Candidate]:
 
 
 def _of(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[Candidate]:
-    numbers = accuracies(publication.name)
-    bases = numbers["method"].str.partition("[")[0]
-    here = numbers[
-        (numbers["dataset"] == ours["dataset"])
-        & ((bases == base) | (numbers["method"] == ours["method"]))
-        & (numbers["corruption"] == ours["corruption"])
-        & (numbers["severity"].isin({ours["severity"], 0}))
-    ]
-    for row in here.itertuples():
-        if ours["arch"] in publication.names(str(row.arch)):
-            why_not = tuple(_differences(publication, ours, base, _in_label(str(row.method))))
+    for row in _numbers_of(publication.name).get((ours["dataset"], ours["corruption"]), ()):
+        same_method = ours["method"] == row.method or base == row.method.partition("[")[0]
+        same_severity = row.severity in (ours["severity"], 0)
+        if same_method and same_severity and ours["arch"] in publication.names(row.arch):
+            why_not = tuple(_differences(publication, ours, base, _in_label(row.method)))
             remark = "; ".join(_remarks(publication, ours, base))
             yield Candidate(publication.name, float(row.accuracy), why_not, remark)
+
+
+@cache
+def _numbers_of(publication: str) -> dict[tuple[str, str], list[Any]]:
+    """The rows of :func:`accuracies` by dataset and corruption."""
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for row in accuracies(publication).itertuples():
+        rows.setdefault((str(row.dataset), str(row.corruption)), []).append(row)
+    return rows
 
 
 def _differences(

@@ -83,6 +83,7 @@ def test_processes_and_chunks_change_nothing(
         assert all((other / n).read_bytes() == (one / n).read_bytes() for n in names)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not cv2.checkHardwareSupport(generating.AVX2), reason="needs a processor with AVX2")
 def test_all_processors_with_avx2_make_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

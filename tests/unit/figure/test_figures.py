@@ -268,6 +268,7 @@ LOOK = {
 }
 
 
+@pytest.mark.slow
 @each("name", LOOK)
 def test_it_fills_a_column_and_its_words_can_be_read(
     bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, name: str

@@ -58,7 +58,8 @@ def show(arch: str) -> None:
 @needs_avx2
 @pytest.mark.skipif(torch.__version__.partition("+")[0] != TORCH, reason=f"the hashes are those of {TORCH}")
 @pytest.mark.parametrize(
-    "arch", ["resnet18_w8", pytest.param("cct_2_3x2_32", marks=pytest.mark.slow), "vit_2_4_32"]
+    "arch",
+    ["resnet18_w8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cct_2_3x2_32", "vit_2_4_32"))],
 )
 def test_the_weights_are_the_same_on_all_processors(arch: str, tmp_path: Path) -> None:
     assert weights(arch, tmp_path, OMP_NUM_THREADS="2") == WEIGHTS[arch]
