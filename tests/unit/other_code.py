@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Mapping
 
 import pytest
 
-from ttabench.provenance import modules, roots, staleness
+from ttabench.provenance import forget, modules, roots, staleness
 from ttabench.provenance.module_facts import Facts, facts_of
 from ttabench.provenance.roots import Code
 
@@ -53,20 +52,6 @@ class _Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and other.code is self.code
-
-
-CACHES = (
-    modules.libraries, modules.method_modules, modules.network_modules, modules._in_one_project,
-    modules.module_facts, modules.imports_of, modules.module_file, roots.code_by_kind, roots.graph,
-    roots.strangers, roots.shared_code, roots.code_from, staleness._changes,
-)  # fmt: skip
-
-
-def forget() -> None:
-    """Forget what was found about modules, as a new process does not know it."""
-    importlib.invalidate_caches()
-    for cached in CACHES:
-        cached.cache_clear()
 
 
 class Edits:

@@ -3,6 +3,8 @@
 `closure` finds the definitions, `normal_form` says what a hash covers, `roots` where a cell enters the code.
 """
 
+import importlib
+
 from ttabench.provenance import modules, roots
 from ttabench.provenance.modules import imported_modules, libraries, module_file, module_hash, network_code
 from ttabench.provenance.roots import NO_CODE, Code, code_from, current_code, shared_code
@@ -14,11 +16,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+_KEPT = (
+    modules.module_facts, modules.module_file, modules.imports_of, modules.method_modules,
+    modules.network_modules, modules.libraries, modules._in_one_project, roots.code_by_kind, roots.graph,
+    roots.named_methods, roots.shown, roots.strangers, roots.shared_code, roots.code_from,
+)  # fmt: skip
+
+
 def forget() -> None:
     """Read the code again at the next question: a test or an attestation asks whether files changed."""
-    for kept in (
-        modules.module_facts, modules.module_file, modules.imports_of, modules.method_modules,
-        modules.network_modules, modules.libraries, roots.code_by_kind, roots.graph, roots.strangers,
-        roots.shared_code, roots.code_from,
-    ):  # fmt: skip
+    importlib.invalidate_caches()
+    for kept in _KEPT:
         kept.cache_clear()

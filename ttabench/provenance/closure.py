@@ -9,7 +9,7 @@ whose names reached code uses. Modules that are not in Python, and those of stra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -205,6 +205,7 @@ def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[No
     Where code puts the name of an attribute together, all members of the classes of its module count.
     """
     reached: dict[Node, _Found] = {}
+    classes: dict[tuple[str, str], _Found] = {}
     used: set[str] = set()
     any_of: set[str] = set()
     queue = list(start)
@@ -213,15 +214,18 @@ def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[No
             node = queue.pop()
             if node not in reached:
                 found = reached[node] = graph.found(node, cut.get(node[0], frozenset()))
+                if found.members:
+                    classes[node[0], node[1]] = found
                 used |= found.uses
                 any_of |= {node[0]} if ANY in found.uses else set()
                 queue += [each for each in found.targets if isinstance(each, tuple)]
-        for (name, of, _), found in reached.items():
+        for (name, of), found in classes.items():
             for member, definition in found.members.items():
+                if (name, of, member) in reached:
+                    continue
                 special = member[:2] == "__" == member[-2:]
                 hidden = found.strange and (not definition.free or member in CALLED_BY_TORCH)
-                counts = special or hidden or member in used or name in any_of
-                if counts and (name, of, member) not in reached:
+                if special or hidden or member in used or name in any_of:
                     queue.append((name, of, member))
     return reached
 
@@ -238,9 +242,10 @@ def _edges(node: Node, found: _Found, reached: Mapping[Node, _Found]) -> tuple[N
 def _hashed(graph: Mapping[Node, tuple[Node | str, ...]], texts: Mapping[Node, str]) -> dict[Node, str]:
     """Node → hash of its text and of all that it reaches."""
     hashes: dict[Node, str] = {}
-    for group in _components(graph):
+    following = {node: [each for each in edges if isinstance(each, tuple)] for node, edges in graph.items()}
+    for group in _components(following):
         inner = {node: texts[node] for node in group}
-        rounds = len(group) if len(group) > 1 or group[0] in graph[group[0]] else 1
+        rounds = len(group) if len(group) > 1 or group[0] in following[group[0]] else 1
         for _ in range(rounds):
             inner = {node: _hash_of(node, graph[node], texts, inner, hashes) for node in group}
         if len(group) > 1:
@@ -265,27 +270,30 @@ def _hash_of(
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _components(graph: Mapping[Node, tuple[Node | str, ...]]) -> Iterator[list[Node]]:
-    """Groups of nodes that reach each other, each after all that it reaches (Tarjan 1972)."""
+def _components(following: Mapping[Node, Sequence[Node]]) -> Iterator[list[Node]]:
+    """Groups of nodes that reach each other, each after all that it reaches (Tarjan 1972).
+
+    following   node → those that it refers to.
+    """
     index: dict[Node, int] = {}
     low: dict[Node, int] = {}
     stack: list[Node] = []
     on_stack: set[Node] = set()
-    for root in sorted(graph):
+    for root in sorted(following):
         if root in index:
             continue
-        work: list[tuple[Node, Iterator[Node]]] = [(root, _next(graph, root))]
+        work: list[tuple[Node, Iterator[Node]]] = [(root, iter(following[root]))]
         index[root] = low[root] = len(index)
         stack.append(root)
         on_stack.add(root)
         while work:
-            node, following = work[-1]
-            for each in following:
+            node, rest = work[-1]
+            for each in rest:
                 if each not in index:
                     index[each] = low[each] = len(index)
                     stack.append(each)
                     on_stack.add(each)
-                    work.append((each, _next(graph, each)))
+                    work.append((each, iter(following[each])))
                     break
                 if each in on_stack:
                     low[node] = min(low[node], index[each])
@@ -302,7 +310,3 @@ def _components(graph: Mapping[Node, tuple[Node | str, ...]]) -> Iterator[list[N
                         if last == node:
                             break
                     yield sorted(group)
-
-
-def _next(graph: Mapping[Node, tuple[Node | str, ...]], node: Node) -> Iterator[Node]:
-    return iter([each for each in graph[node] if isinstance(each, tuple)])

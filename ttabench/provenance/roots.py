@@ -159,7 +159,7 @@ def current_code(
         network_module(arch),
         prefix_of(arch),
         _family(foreign) if foreign not in ("", "noise") else "",
-        _named(method, config or {}),
+        named_methods(method, frozenset(text for text in (config or {}).values() if isinstance(text, str))),
         order if order in ORDERS else "",
         drawn,
     )
@@ -170,13 +170,10 @@ def streams(corruption: str) -> bool:
     return corruption in STREAMS
 
 
-def _named(method: str, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The methods that settings name."""
-    texts = {value for value in config.values() if isinstance(value, str)}
-    if not texts:
-        return ()
-    known = entry_points(METHODS)
-    return tuple(sorted({text for text in texts if text in known and text != method}))
+@cache
+def named_methods(method: str, texts: frozenset[str]) -> tuple[str, ...]:
+    """The methods that the settings of a method name; `texts` are all texts among its settings."""
+    return tuple(sorted((texts & entry_points(METHODS).keys()) - {method})) if texts else ()
 
 
 @cache
@@ -241,6 +238,7 @@ def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
     return frozenset(node for name, node in parts.items() if name not in named and node not in bases)
 
 
+@cache
 def shown(node: Node) -> str:
     """How a definition is shown, such as ``ttabench/nn/updates.py: minimise``."""
     name, of, member = node
