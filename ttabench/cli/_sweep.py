@@ -15,7 +15,7 @@ from ttabench.registry import load, view
 from ttabench.run.executors import EXECUTORS, open_engine
 from ttabench.run.executors.workers import own_gpu, pick_workers
 from ttabench.store import Store
-from ttabench.sweep.agenda import make_agenda, pick_overwrite, pick_scores
+from ttabench.sweep.agenda import make_agenda
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.draft import make_draft
 from ttabench.sweep.grid import Grid
@@ -23,7 +23,6 @@ from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.progress.display import clock
 from ttabench.sweep.progress.outlook import counts
 from ttabench.sweep.shard import WHOLE, take_shard
-from ttabench.sweep.sweep_file import is_one_of_several
 from ttabench.system.environment import pick_device
 
 if TYPE_CHECKING:
@@ -36,16 +35,14 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     Raises UserError for what the sweep would refuse, such as a results folder of another sweep. An executor
     other than local is not opened: what only its cluster or its package knows comes out when the sweep runs.
     """
-    draft = make_draft(grid, options)
-    extend = extend or is_one_of_several(grid, draft.out)
+    draft = make_draft(grid, options, extend=extend)
     device, cluster = _check_executor(options)
     here = own_gpu(device)
     ratios = draft.ratios(here, console_of_errors().print, dry_run=True)
     planned = take_shard(draft.cells(draft.sources(here), ratios), draft.shard)
-    exists = Store(draft.out).sweep_before(grid.to_json(), extend=extend) is not None
+    exists = Store(draft.out).sweep_before(grid.to_json(), extend=draft.extend) is not None
     store = Store.at(draft.out) if exists else None
-    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
-    agenda = make_agenda(planned, store, overwrite, scores)
+    agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
     console = Console(highlight=False, soft_wrap=True, markup=False)

@@ -24,8 +24,6 @@ from ttabench.store.new_records import sizes
 from ttabench.sweep.agenda import (
     make_agenda,
     make_groups,
-    pick_overwrite,
-    pick_scores,
     plan_rows,
     record_not_applicable,
 )
@@ -39,7 +37,7 @@ from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, take_shard
-from ttabench.sweep.sweep_file import is_one_of_several, keep, to_toml
+from ttabench.sweep.sweep_file import keep, to_toml
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
 from ttabench.system.work_claims import SILENT, WorkClaims
@@ -74,15 +72,14 @@ def run_cells(
     begun     of a sweep of another process, which has planned it and in which this one takes part: what
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
-    console, draft = console_of_errors(), make_draft(grid, options)
-    out, shard, missing = draft.out, draft.shard, draft.untrained
+    console, draft = console_of_errors(), make_draft(grid, options, extend=extend)
+    out, extend, shard, missing = draft.out, draft.extend, draft.shard, draft.untrained
     setup, memory = executor_setup(options), device_memory(options)
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
-    overwrite, scores = pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"]))
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
-    store, extend = Store(out), extend or is_one_of_several(grid, out)
+    store = Store(out)
     store.make_folder(grid.to_json(), extend=extend)
     with ExitStack() as stack:
         claims = stack.enter_context(WorkClaims(store.root, "sweep"))
@@ -106,18 +103,18 @@ def run_cells(
                 whole = draft.cells(sources, draft.ratios(here, console.print))
         planned = take_shard(whole, shard)
         start = sizes(store.root) if begun is None else begun
-        agenda = make_agenda(planned, store, overwrite, scores)
+        agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
         command: tuple[str, ...] = ()
         if engine.by_command and agenda.todo:
             command = hand_over(to_toml(grid), options, shard, start, logs, setup.folder)
         groups = make_groups(
-            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory, scores=scores,
-            begun=start, command=command,
+            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
+            scores=draft.scores, begun=start, command=command,
         )  # fmt: skip
         if begun is None:
             with claims.alone("plan"):
                 store.write_plan(plan_rows(whole), extend=extend)
-                record_not_applicable(agenda.not_applicable, store, overwrite)
+                record_not_applicable(agenda.not_applicable, store, draft.overwrite)
         if shard != WHOLE:
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."

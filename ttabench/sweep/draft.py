@@ -10,6 +10,7 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.model import Model
+from ttabench.sweep.agenda import pick_overwrite, pick_scores
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.loggers import check_loggers
@@ -18,6 +19,7 @@ from ttabench.sweep.plan import Planned, Source, find_sources, plan
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard
+from ttabench.sweep.sweep_file import is_one_of_several
 
 __all__ = ["Draft", "make_draft"]
 
@@ -29,15 +31,20 @@ class Draft:
     grid       what its user gave.
     sweep      the same with all names resolved.
     out        its results folder.
+    extend     whether it may be added to the other sweeps of this folder.
     shard      which slice of it this process measures.
     elsewhere  the option for which cells run on other machines, where compute ratios are others; or "".
+    overwrite, scores   see :func:`ttabench.sweep.agenda.make_agenda`.
     """
 
     grid: Grid
     sweep: Sweep
     out: Path
+    extend: bool
     shard: Shard
     elsewhere: str
+    overwrite: str
+    scores: str
 
     @property
     def untrained(self) -> list[Model]:
@@ -58,17 +65,22 @@ class Draft:
         return plan(self.sweep, sources, ratios)
 
 
-def make_draft(grid: Grid, options: Mapping[str, Any]) -> Draft:
+def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft:
     """The draft of a sweep. Nothing is fetched or written.
 
-    Raises UserError for mistakes in names, settings, loggers, the slice and the folder; also for a slice of a
-    sweep whose classifiers are not trained, as its machines would train different ones.
+    Raises UserError for mistakes in names, settings, loggers, the slice, the folder and what is overwritten
+    or scored; also for a slice of a sweep whose classifiers are not trained, as its machines would train
+    different ones.
     """
     sweep, executor = resolve(grid), str(options["executor"])
     check_loggers(split_list(str(options["log"])))
     shard = pick_shard(str(options["shard"]))
     elsewhere = "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
-    draft = Draft(grid, sweep, out_folder(options), shard, elsewhere)
+    out = out_folder(options)
+    draft = Draft(
+        grid, sweep, out, extend or is_one_of_several(grid, out), shard, elsewhere,
+        pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"])),
+    )  # fmt: skip
     if shard != WHOLE and (missing := draft.untrained):
         raise UserError(
             f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "
