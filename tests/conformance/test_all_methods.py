@@ -27,6 +27,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
     "quantile_strict": {"size": "small", "quantiles_per_class": "20"},
     "quantile_aqr": {"size": "small", "quantiles_per_class": "20"},
+    "quantile_selected": {"size": "small", "quantiles_per_class": "20", "part": "16"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
@@ -53,8 +54,8 @@ LONG = ("actmad", "quantile")  # a short stream for their memory
 # or their recorded traces are tried.
 AT_NIGHT = (
     "adacontrast", "cmf", "come", "cotta", "dpcore", "eta", "foa", "medbn", "memo", "note", "poem",
-    "quantile_aqr", "quantile_paper", "quantile_strict", "rdumb", "rem", "rmt", "spa", "stack", "tca", "tea",
-    "ttac",
+    "quantile_aqr", "quantile_paper", "quantile_selected", "quantile_strict", "rdumb", "rem",
+    "rmt", "spa", "stack", "tca", "tea", "ttac",
 )  # fmt: skip
 
 

@@ -67,6 +67,7 @@ WAITS: dict[str, tuple[int, int, int]] = {
     "lame": (12, 12, 12),  # has it converged? once per iteration
     "quantile": (3, 1, 12),  # which pairs are close, in each sum of unit vectors; is it trained; exact losses
     "quantile_paper": (3, 1, 12),
+    "quantile_selected": (3, 1, 24),  # two trainings, each as of quantile; which one is kept
     "quantile_aqr": (15, 1, 18),  # as quantile; two in the loss of each share; is the decorruptor trained
     "roid": (1, 0, 1),  # which images are kept
     "rotta": (2, 0, 2),  # labels and uncertainties of the images offered to the memory

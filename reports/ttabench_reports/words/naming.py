@@ -71,7 +71,7 @@ _METHODS = {
     "asr": "ASR", "rem": "REM", "dpcore": "DPCore", "spa": "SPA",
     "quantile": "Quantile", "quantile_paper": "Quantile (paper)",
     "quantile_strict": "Quantile (strict)",
-    "quantile_aqr": "Quantile + AQR",
+    "quantile_aqr": "Quantile + AQR", "quantile_selected": "Quantile (selected)",
 }  # fmt: skip
 _ARCHS = {"resnet": "ResNet", "cct": "CCT", "cvt": "CVT", "vit_lite": "ViT-Lite", "wrn": "WRN", "vit": "ViT"}
 _DATASETS = {
