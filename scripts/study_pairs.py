@@ -10,7 +10,7 @@ Usage:  python scripts/study_pairs.py OUT --dataset D --arch A [--checkpoint FIL
 
 Writes OUT/pairs.csv, a row for each training, and goes on where it stopped:
     accuracy   % of corrupted images      clean   % of clean images through the decorruptor
-    harm       points that clean images lose to it; 0 without training
+    harm       points that clean images lose to it, also to its start
     loss       the quantile loss          mse     of pairs, over the variance of clean features
 """
 
