@@ -54,32 +54,35 @@ def same(one: Quantile, other: Quantile) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
-def infomax(one: Quantile, stream: Stream) -> float:
-    """Mutual information of image and prediction, from its definition."""
+def loss(one: Quantile, stream: Stream) -> float:
+    """The quantile loss of all images."""
     with torch.no_grad():
-        p = torch.cat([one.model(one.decorruptor(x)) for x in stream]).softmax(1).double()
-    mean = p.mean(0)
-    return float((p * (p / mean).log()).sum(1).mean())
+        features = torch.cat([one.model.features(one.decorruptor(x)) for x in stream])
+    return one.matching.loss_of(features / one.matching.unit)
 
 
-@pytest.mark.parametrize("kept", ["all", "part"])
-def test_the_decorruptor_of_higher_infomax_is_kept(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("losses", "kept"), [((2.0, 3.0), "all"), ((2.0, 2.9), "part"), ((2.0, 1.0), "part")]
+)
+def test_the_longer_training_is_kept_where_it_is_worth_it(
+    losses: tuple[float, float], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = selected(part=30)
-    claimed = iter([2.0, 1.0] if kept == "all" else [1.0, 2.0])
-    monkeypatch.setattr(one, "_infomax", lambda batches: next(claimed))
+    claimed = iter(losses)
+    monkeypatch.setattr(one, "_loss", lambda batches: next(claimed))
     fitted(one, dark())
     assert same(one, fitted(plain(), dark())) == (kept == "all")
     assert len(one.losses) == 3
     assert one.views is not None
 
 
-def test_infomax_is_that_of_the_predictions_for_all_images() -> None:
-    one = fitted(selected(part=30), dark())
+@pytest.mark.parametrize(("worth", "kept"), [(1e-9, 1), (1e9, 0)])
+def test_the_losses_that_are_compared_are_those_of_all_images(worth: float, kept: int) -> None:
+    one = fitted(selected(part=30, worth=worth), dark())
     assert isinstance(one, SelectedQuantile)
-    of_all, of_part = one.infomax
-    assert of_all == pytest.approx(infomax(fitted(plain(), dark()), dark()), abs=1e-5)
-    assert infomax(one, dark()) == pytest.approx(max(of_all, of_part), abs=1e-5)
-    assert one.alarms()["infomax_of_part"] == pytest.approx(of_part, abs=1e-4)
+    assert one.compared[0] == pytest.approx(loss(fitted(plain(), dark()), dark()), rel=1e-4)
+    assert one.compared[kept] == pytest.approx(loss(one, dark()), rel=1e-4)
+    assert one.alarms()["loss_of_part"] == pytest.approx(one.compared[1], abs=1e-6)
 
 
 @pytest.mark.parametrize("part", [60, 1000])
@@ -87,8 +90,8 @@ def test_with_few_images_it_is_quantile_matching(part: int) -> None:
     one = fitted(selected(part=part), dark())
     assert isinstance(one, SelectedQuantile)
     assert same(one, fitted(plain(), dark()))
-    assert one.infomax == []
-    assert "infomax_of_part" not in one.alarms()
+    assert one.compared == []
+    assert "loss_of_part" not in one.alarms()
 
 
 def test_the_second_training_does_not_go_on_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +134,7 @@ def test_a_reset_forgets_the_choice() -> None:
     before = {name: value.clone() for name, value in one.decorruptor.state_dict().items()}
     fitted(one, dark())
     one.reset()
-    assert one.infomax == []
+    assert one.compared == []
     assert all(torch.equal(value, before[name]) for name, value in one.decorruptor.state_dict().items())
 
 
