@@ -98,7 +98,11 @@ class Graph:
             return _Found(module.whole, ())
         also: list[Node] = []
         if of == WHOLE:
-            parts = [each for one in module.definitions.values() for each in (one, *one.members.values())]
+            parts = [  # in an order that does not depend on where the module's facts are from
+                each
+                for _, one in sorted(module.definitions.items())
+                for each in (one, *(member for _, member in sorted(one.members.items())))
+            ]
         else:
             definition = module.definitions[of]
             parts = [definition.members[member] if member else definition]
@@ -174,7 +178,7 @@ class Graph:
 
     def _by_star(self, module: Module, name: str) -> str | None:
         """What a name means that ``from … import *`` brings."""
-        for alias, meaning in module.imports.items():
+        for alias, meaning in sorted(module.imports.items()):
             other = meaning.partition(":")[0]
             found = self.module(other) if alias[:1] == "*" else None
             if found is not None and (name in found.definitions or name in found.imports):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ttabench.provenance import module_facts
+from ttabench.provenance import current_code, forget, module_facts
 from ttabench.provenance.module_facts import facts_of, keep
 from ttabench.provenance.normal_form import code_hash
 
@@ -159,3 +159,24 @@ def test_the_cache_does_not_grow_for_ever(
         keep()
     kept = module_facts._read(cached(tmp_path))
     assert [facts.hash for facts in kept.values()] == [code_hash(b"A = 4")]
+
+
+def test_the_hash_of_code_is_the_same_with_facts_from_the_cache(
+    new_process: NewProcess, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The cache sorts names. If that counted, results of a user's network were stale in the next process."""
+    (tmp_path / "nets_of_a_user.py").write_text(
+        "import torch\nfrom math import *\nfrom os.path import *\n\n"
+        "def zebra():\n    return torch.zeros(3)\n\n"
+        "class Apple(torch.nn.Module):\n    def run(self):\n        return zebra()\n"
+        "    def forward(self, x):\n        return torch.relu(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for _ in range(2):
+        new_process()
+        forget()
+        found.append(current_code("source", "digits-c", arch="nets_of_a_user:Apple"))
+    forget()
+    assert "nets_of_a_user.py" in found[0].definitions
+    assert found[0].source == found[1].source
