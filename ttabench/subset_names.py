@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 SUBSETS = ("imagenet-c",)
 """Datasets whose files are chosen by a subset, which may also be a list of names."""
@@ -28,3 +29,18 @@ def drawn_from(name: str) -> str:
     """
     plain, subset = split_subset(name)
     return plain if DRAW.fullmatch(subset) and plain not in SUBSETS else name
+
+
+def of_subsets(caption: str, datasets: Iterable[str]) -> str:
+    """A caption of `Protocol.caption` for these datasets: all images of a subset are not all images."""
+    subsets = {is_subset(name) for name in datasets}
+    if True not in subsets:
+        return caption
+    some = "all images, or all of the subset that a heading names"
+    return caption.replace("all images", some if False in subsets else "all images of the subset", 1)
+
+
+def is_subset(name: str) -> bool:
+    """Whether a dataset is some of the images of another one; ``imagenet-r[200-way]`` has all of them."""
+    _, subset = split_subset(name)
+    return bool(subset) and not subset.endswith("-way")

@@ -42,7 +42,14 @@ def corrupt_any_size(
     if name in BAR_CORRUPTIONS and images.ndim == 4 and images.shape[1:3] != (32, 32):
         width_height = f"{images.shape[2]}×{images.shape[1]}"
         raise UserError(f"{name} is defined for 32×32 pixels; images are {width_height}.")
-    if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[1] in SIZES or not images.size:
+    if images.ndim == 4 and images.shape[1] != images.shape[2]:
+        width_height = f"{images.shape[2]}×{images.shape[1]}"
+        sizes = ", ".join(map(str, SIZES))
+        raise UserError(
+            f"images are {width_height} pixels; expected square ones: crop them first. There are published "
+            f"constants for {sizes} pixels."
+        )
+    if images.ndim != 4 or images.shape[1] in SIZES or not images.size:
         return _corrupt(images, name, severity, seed, frost_textures, start, workers, jpeg)
     if images.shape[-1] != 3 or images.dtype != np.uint8:
         return _corrupt(images, name, severity, seed, frost_textures, start, workers, jpeg)

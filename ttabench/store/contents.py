@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ttabench.protocol import Protocol
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.subset_names import of_subsets
 
 
 class Facts(NamedTuple):
@@ -25,7 +26,7 @@ class Facts(NamedTuple):
 def facts(record: Record) -> Facts:
     """Those of a record."""
     cell, status = record.data["cell"], str(record.data["status"])
-    part = (cell["label"], cell["arch"], cell["dataset"], _protocol(cell["protocol"]))
+    part = (cell["label"], cell["arch"], cell["dataset"], _protocol(cell))
     state = "done" if status == "ok" else status
     return Facts(part, state, record.written, _code(record.environment), _machine(record.environment))
 
@@ -85,10 +86,11 @@ class Contents:
         return list(dict.fromkeys(part.dataset for part in self.parts.values()))
 
 
-def _protocol(fields: Mapping[str, Any]) -> str:
+def _protocol(cell: Mapping[str, Any]) -> str:
     """In words, without the compute ratio, which differs from method to method."""
-    held = {**PROTOCOL, **fields, "pace_ratio": PROTOCOL["pace_ratio"]}
-    return Protocol(**held).caption().removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
+    held = {**PROTOCOL, **cell["protocol"], "pace_ratio": PROTOCOL["pace_ratio"]}
+    caption = Protocol(**held).caption().removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
+    return of_subsets(caption, [cell["dataset"]])
 
 
 def _code(environment: Mapping[str, Any]) -> str:

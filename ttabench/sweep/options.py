@@ -245,8 +245,9 @@ def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
         return {name: f"{name}[{subset}]" for name in datasets}
     if not any(name in SUBSETS for name in datasets):
         raise UserError(
-            f"--subset {subset} is of {', '.join(SUBSETS)}, and --datasets names {', '.join(datasets)}; name "
-            "it there, give a number of images, or leave --subset out."
+            f"--subset {subset} is no number of images, such as 500 or 500@3. Names and lists are of "
+            f"{', '.join(SUBSETS)}, and --datasets names {', '.join(datasets)}; give a number, or "
+            "another dataset."
         )
     if os.sep in subset or subset.endswith(".txt") or user_path(subset).is_file():
         from ttabench.data.published.imagenet_subset import remember_list

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.protocol import Protocol
+from ttabench.subset_names import of_subsets
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.evidence.findings import which_weights
 from ttabench_reports.tables.build import tables
@@ -81,7 +82,8 @@ class Ablation:
     @property
     def protocol(self) -> str:
         shared = {**self.about, **self.table.key}
-        return Protocol(**{name: shared[name] for name in PROTOCOL}).caption()
+        caption = Protocol(**{name: shared[name] for name in PROTOCOL}).caption()
+        return of_subsets(caption, [shared["dataset"]])
 
 
 def ablations(cells: pd.DataFrame) -> tuple[list[Ablation], list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.protocol import Protocol
+from ttabench.subset_names import of_subsets
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import given
 from ttabench_reports.leaderboard.folders import FOLDER
@@ -73,7 +74,8 @@ class Group:
     @property
     def caption(self) -> str:
         """The protocol in words."""
-        text = self.protocol.caption() + kept_by(str(self.table.key["baseline"]))
+        text = of_subsets(self.protocol.caption(), [self.table.key["dataset"]])
+        text += kept_by(str(self.table.key["baseline"]))
         if not self.protocol.pace:
             return text
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ttabench.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.evidence.findings import groups
 from ttabench_reports.evidence.report import Report
@@ -16,7 +17,7 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
 WHOLE = "On clean images predictions are chosen from all classes."
-LIMITED = "Accuracy on clean images is that of all test images; corrupted ones are limited in number."
+LIMITED = "Accuracy on clean images is that of all test images; of corrupted ones there are only some."
 
 
 def drops(report: Report) -> Iterator[Sheet]:
@@ -84,7 +85,11 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         f"Accuracy drop (%) from clean images to the mean {words.over(tables)}{where}.",
         words.measured(tables),
     )
-    limited = any(row.about["limit"] for table in tables for row in measured_rows(table))
+    limited = any(
+        row.about["limit"] or is_subset(table.key["dataset"])
+        for table in tables
+        for row in measured_rows(table)
+    )
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",

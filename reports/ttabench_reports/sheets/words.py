@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ttabench.subset_names import of_subsets
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence.findings import Place
@@ -112,7 +113,8 @@ def measured(tables: Sequence[Table]) -> str:
     parts = []
     if items:
         baselines = {str(table.key["baseline"]) for table in tables}
-        parts.append(f"Protocol: {protocols.brief(items, min(baselines) if len(baselines) == 1 else '')}.")
+        brief = protocols.brief(items, min(baselines) if len(baselines) == 1 else "")
+        parts.append(f"Protocol: {of_subsets(brief, [table.key['dataset'] for table in tables])}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"

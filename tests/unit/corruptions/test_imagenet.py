@@ -107,6 +107,12 @@ def test_other_sizes_are_resized_with_a_note() -> None:
         ttabench.corrupt(IMAGES[:1], "contrast", 5)
 
 
+def test_images_that_are_not_square_are_refused_with_all_sizes() -> None:
+    images = np.zeros((1, 224, 300, 3), np.uint8)
+    with pytest.raises(UserError, match=r"300×224 pixels; expected square.* for 32, 64, 224 pixels"):
+        corrupt_any_size(images, "fog", 3, 0)
+
+
 @each(("side", "nearest"), [(28, 32), (48, 64), (96, 64), (128, 224), (384, 224)])
 def test_nearest_size(side: int, nearest: int) -> None:
     assert nearest_size(side) == nearest

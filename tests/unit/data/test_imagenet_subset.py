@@ -177,7 +177,8 @@ def test_limit_and_subset_of_a_sweep(root: Path, tmp_path: Path, monkeypatch: py
     with pytest.raises(UserError, match=r"--limit 2: imagenet-c\[4\] is a subset already"):
         resolve(grid(subset="4", limit="2"))
     with pytest.raises(
-        UserError, match="--subset robustbench-5k is of imagenet-c, and --datasets names digits-c"
+        UserError,
+        match=r"--subset robustbench-5k is no number of images.*imagenet-c, and --datasets names digits-c",
     ):
         grid(subset="robustbench-5k", datasets="digits-c")
     assert grid(subset="4", datasets="imagenet-c,digits-c").datasets == ("imagenet-c[4]", "digits-c[4]")

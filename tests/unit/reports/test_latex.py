@@ -316,6 +316,26 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert drops.LIMITED not in sheet.footer
     (limited,) = drops.drops(Report(frame.assign(limit=600)))
     assert drops.LIMITED in limited.footer
+    (drawn,) = drops.drops(Report(cells(datasets=("cifar10-c[500]",))))
+    assert drops.LIMITED in drawn.footer
+
+
+@pytest.mark.parametrize(
+    ("datasets", "said"),
+    [
+        (("cifar10-c[500]",), "reset per corruption, all images of the subset"),
+        (("imagenet-c[list-1a2b3c4d]",), "reset per corruption, all images of the subset"),
+        (("cifar10-c", "cifar100-c[500]"), "all images, or all of the subset that a heading names"),
+        (("imagenet-r[200-way]",), "reset per corruption, all images"),
+        (("cifar10-c",), "reset per corruption, all images"),
+    ],
+)
+def test_every_caption_says_that_the_images_are_a_subset(datasets: tuple[str, ...], said: str) -> None:
+    report = Report(cells(datasets=datasets))
+    for sheet in (means.summary(report), *drops.drops(report)):
+        assert f"{said};" in sheet.caption  # then that there are exceptions
+    if len(datasets) == 1:
+        assert f"{said}." in report.tables[0].protocol
 
 
 def test_the_drop_table_says_what_was_given_on_each_dataset() -> None:

@@ -60,7 +60,10 @@ class FolderC(PublishedOnDisk):
         """WordNet ids, sorted."""
         names = self._class_names()
         if len(names) != self.num_classes:
-            raise UserError(f"{self.clean_folder} has {len(names)} classes; expected {self.num_classes}.")
+            raise UserError(
+                f"{self.clean_folder} has {len(names)} classes; expected {self.num_classes}: a folder for "
+                "each, also where none of its images is used."
+            )
         return tuple(names)
 
     def _class_names(self) -> list[str]:
