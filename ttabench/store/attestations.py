@@ -18,22 +18,30 @@ from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
+from ttabench.system.files import check_plain
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 
 FILE = "attested.jsonl"
+KEPT = ("mode", "reset", "precision", "stream", "batch_size", "epochs")
+"""The fields of a protocol whose values are part of a kind."""
 
 
 def stratum_of(cell: Mapping[str, Any]) -> str:
-    """The kind of a stored cell: one measured cell speaks for all cells of its kind with the same code."""
+    """The kind of a stored cell: one measured cell speaks for all cells of its kind with the same code.
+
+    Other settings, batch sizes or epochs are another kind: a change may do nothing with one step and much
+    with ten.
+    """
     protocol = cell["protocol"]
     kinds = {
         key: str(protocol[key]).partition("(")[0] for key in ("order", "contamination") if key in protocol
     }
-    kept = {key: protocol[key] for key in ("mode", "reset", "precision", "stream") if key in protocol}
+    kept = {key: protocol[key] for key in KEPT if key in protocol}
     others = {key: True for key in ("held_out", "pace", "limit") if protocol.get(key)}
     several = cell["corruption"] if "stream" in protocol or cell["corruption"] == "mixed" else ""
-    return canonical([cell["method"], cell["arch"], cell["dataset"], several, {**kinds, **kept, **others}])
+    how = {**kinds, **kept, **others}
+    return canonical([cell["method"], cell["config"], cell["arch"], cell["dataset"], several, how])
 
 
 def machine_of(environment: Mapping[str, Any]) -> str:
@@ -77,8 +85,9 @@ class Attestations:
     def read(cls, folder: Path) -> Attestations:
         """Those of a results folder. Raises UserError for a line that ttabench did not write."""
         path = folder / FILE
+        check_plain(path)
         try:
-            lines = path.read_bytes().splitlines()
+            *lines, _ = path.read_bytes().split(b"\n")  # an incomplete last line was never written
         except FileNotFoundError:
             return NONE
         except OSError as problem:
@@ -90,6 +99,8 @@ class Attestations:
             try:
                 data = decode(line)
                 machine = machine_of(data["environment"])
+                if data["same"] and not data["cells"]:
+                    raise ValueError("it names no cell that was measured")
                 for before, now, stratum in data["same"]:
                     links.setdefault((before, stratum, machine), set()).add(now)
                 for before, now, stratum, why in data["refused"]:
@@ -130,8 +141,12 @@ def append(
         "refused": list(refused), "cells": list(cells), "executed": list(executed), "written": written,
     })  # fmt: skip
     path = folder / FILE
+    check_plain(path)
     try:
-        with path.open("ab") as file:
+        with path.open("ab+") as file:
+            file.seek(0)
+            whole = file.read()
+            file.truncate(whole.rfind(b"\n") + 1)  # without an incomplete last line
             file.write(line)
             file.flush()
             os.fsync(file.fileno())

@@ -54,7 +54,7 @@ class Record:
 
         () too where the result is attested.
         """
-        return () if self.attested else self._code_changes
+        return () if self.attested else self.code_changes
 
     @property
     def stale(self) -> bool:
@@ -64,10 +64,11 @@ class Record:
     @property
     def attested(self) -> bool:
         """Whether the code changed since then, and cells that were measured again show the same numbers."""
-        return bool(self._code_changes) and self._is_joined()
+        return bool(self.code_changes) and self._is_joined()
 
     @cached_property
-    def _code_changes(self) -> tuple[str, ...]:
+    def code_changes(self) -> tuple[str, ...]:
+        """:attr:`changes`, also where the result is attested."""
         return code_changes(self.data, self.source, self.definitions)
 
     def _is_joined(self) -> bool:

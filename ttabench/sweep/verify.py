@@ -441,7 +441,7 @@ def _check(
 
 
 def _code(record: Record) -> list[str]:
-    return stale_reasons(record.changes, "made with other code: {}")
+    return stale_reasons(record.code_changes, "made with other code: {}")
 
 
 def _right(result: Result) -> NDArray[np.bool_]:

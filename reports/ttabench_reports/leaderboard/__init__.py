@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ttabench.errors import UserError
 from ttabench_reports import page
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
@@ -31,6 +32,8 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
     chosen = Selected(Report(merged))
     groups = entries.groups(chosen, {folder.name: folder.page for folder in read})
     listed = [entry for group in groups for entry in group.entries]
+    if not listed:
+        raise UserError(f"{', '.join(map(str, paths))}: no method has a number; there is nothing to rank.")
     index = render.template(
         "leaderboard.html.j2",
         groups=groups,

@@ -159,6 +159,20 @@ def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
     assert not (tmp_path / "site").exists()
 
 
+def test_where_no_method_has_a_number_nothing_is_written(
+    ttabench: Callable[..., Output], tmp_path: Path
+) -> None:
+    done = ttabench(
+        "sweep", "--methods", "medbn", "--archs", "cct", "--corruptions", "frost", "--limit", "20",
+        "--workers", "0", "--out", tmp_path / "r",
+    )  # fmt: skip
+    assert done.code == 0
+    refused = ttabench("leaderboard", tmp_path / "r", "--out", tmp_path / "site")
+    assert refused.code == 2
+    assert "no method has a number; there is nothing to rank" in refused.err
+    assert not (tmp_path / "site").exists()
+
+
 def test_the_folder_named_first_counts(tmp_path: Path) -> None:
     first = folder(tmp_path / "reference", results({"source": 0.5, "tent": 0.7}))
     second = folder(tmp_path / "theirs", results({"source": 0.1, "tent": 0.9, "eata": 0.6}))

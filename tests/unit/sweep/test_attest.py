@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ttabench.errors import UserError
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.store import Store
-from ttabench.store.attestations import FILE
+from ttabench.store.attestations import FILE, stratum_of
 from ttabench.sweep import attest as attesting
 from ttabench.sweep.drawn_cells import draw
 from ttabench.system.checked_lines import decode, encode
@@ -151,6 +152,53 @@ def test_a_changed_line_of_the_file_is_refused_with_its_place(
     output = ttabench("status", swept)
     assert output.code == 2
     assert f"{FILE}, line 1, is not what ttabench wrote" in output.err
+
+
+def test_an_incomplete_last_line_was_never_written(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    whole = (swept / FILE).read_bytes()
+    (swept / FILE).write_bytes(whole + whole[:300])
+    assert not stale(swept)
+    change(ENTROPY, version=2)
+    assert outcome_of(swept).same
+    first, second = (swept / FILE).read_bytes().splitlines(keepends=True)
+    assert first == whole
+    assert decode(second.rstrip(b"\n"))["cells"]
+
+
+def test_without_a_cell_that_was_measured_nothing_is_attested(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    line = decode((swept / FILE).read_bytes().rstrip(b"\n"))
+    del line["sum"]
+    (swept / FILE).write_bytes(encode({**line, "cells": []}))
+    with pytest.raises(UserError, match=r"line 1, is not what ttabench wrote .it names no cell"):
+        Store.at(swept).latest()
+
+
+@pytest.mark.parametrize("what", ["a link", "a pipe"])
+def test_what_is_no_plain_file_is_neither_read_nor_written(swept: Path, change: Change, what: str) -> None:
+    elsewhere = swept.parent / "elsewhere"
+    if what == "a link":
+        (swept / FILE).symlink_to(elsewhere)
+    else:
+        os.mkfifo(swept / FILE)
+    change(ENTROPY)
+    with pytest.raises(UserError, match=f"{FILE} is {what}"):
+        outcome_of(swept)
+    assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize("other", [{"config": {"lr": 0.5}}, {"batch_size": 7}, {"epochs": 3}])
+def test_other_settings_are_another_kind(swept: Path, other: dict[str, object]) -> None:
+    """A change may do nothing with one step of TENT, and much with ten."""
+    cell = next(iter(Store.at(swept).latest().values())).data["cell"]
+    of_cell = {name: value for name, value in other.items() if name in cell}
+    of_protocol = {name: value for name, value in other.items() if name not in cell}
+    changed = {**cell, **of_cell, "protocol": {**cell["protocol"], **of_protocol}}
+    assert stratum_of(changed) != stratum_of(cell)
+    assert stratum_of({**cell, "corruption": "snow", "seed": 3}) == stratum_of(cell)
 
 
 def test_the_seed_is_not_chosen_by_anybody(swept: Path, change: Change) -> None:
