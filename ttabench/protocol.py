@@ -173,8 +173,11 @@ class Protocol:
             )
         return cls(**data)
 
-    def caption(self) -> str:
-        """One phrase: ``online, batch size 200, iid order, reset per corruption, all images``."""
+    def caption(self, everything: str = "all images") -> str:
+        """One phrase: ``online, batch size 200, iid order, reset per corruption, all images``.
+
+        everything   what it says where no image is left out, see :func:`ttabench.subset_names.everything`.
+        """
         parts = [self.mode, f"batch size {self.batch_size}"]
         if self.epochs:
             parts.append(f"{self.epochs} epoch{'s' * (self.epochs != 1)}")
@@ -183,7 +186,7 @@ class Protocol:
             parts.append(f"contaminated by {self.contamination}")
         if self.held_out:
             parts.append(f"scored on the {100 * self.held_out:g} % not adapted on")
-        parts.append(f"first {self.limit} images" if self.limit else "all images")
+        parts.append(f"first {self.limit} images" if self.limit else everything)
         if self.precision != "float32":
             parts.append(self.precision)
         if self.stream:

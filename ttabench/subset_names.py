@@ -9,6 +9,8 @@ SUBSETS = ("imagenet-c",)
 """Datasets whose files are chosen by a subset, which may also be a list of names."""
 HEADS = ("imagenet-r", "imagenet-a")
 """Datasets whose networks can have outputs for their classes alone, as ``imagenet-r[200-way]``."""
+HEAD = re.compile(r"\d+-way")
+"""What stands in brackets there."""
 DRAW = re.compile(r"(\d+)(?:@(\d+))?")
 """How many images are drawn, and with which seed, if not 0: ``1000``, ``1000@3``."""
 
@@ -31,16 +33,17 @@ def drawn_from(name: str) -> str:
     return plain if DRAW.fullmatch(subset) and plain not in SUBSETS else name
 
 
-def of_subsets(caption: str, datasets: Iterable[str]) -> str:
-    """A caption of `Protocol.caption` for these datasets: all images of a subset are not all images."""
+def everything(datasets: Iterable[str]) -> str:
+    """What a caption calls all images of these datasets: those of a subset are not all images."""
     subsets = {is_subset(name) for name in datasets}
     if True not in subsets:
-        return caption
-    some = "all images, or all of the subset that a heading names"
-    return caption.replace("all images", some if False in subsets else "all images of the subset", 1)
+        return "all images"
+    if False in subsets:
+        return "all images, or all of the subset that a heading names"
+    return "all images of the subset"
 
 
 def is_subset(name: str) -> bool:
     """Whether a dataset is some of the images of another one; ``imagenet-r[200-way]`` has all of them."""
     _, subset = split_subset(name)
-    return bool(subset) and not subset.endswith("-way")
+    return bool(subset) and not HEAD.fullmatch(subset)

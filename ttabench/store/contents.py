@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ttabench.protocol import Protocol
 from ttabench.store.record import PROTOCOL, Record
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 
 
 class Facts(NamedTuple):
@@ -89,8 +89,8 @@ class Contents:
 def _protocol(cell: Mapping[str, Any]) -> str:
     """In words, without the compute ratio, which differs from method to method."""
     held = {**PROTOCOL, **cell["protocol"], "pace_ratio": PROTOCOL["pace_ratio"]}
-    caption = Protocol(**held).caption().removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
-    return of_subsets(caption, [cell["dataset"]])
+    caption = Protocol(**held).caption(everything([cell["dataset"]]))
+    return caption.removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
 
 
 def _code(environment: Mapping[str, Any]) -> str:

@@ -88,10 +88,11 @@ class SelectedQuantile(Quantile):
         self.compared: list[float] = []  # losses of all images with T_all and T_part
 
     def fit(self, batches: Batches, epochs: int = 0) -> None:
+        if batches.count <= self.config.part:
+            super().fit(batches, epochs)
+            return
         start = copy.deepcopy(self.decorruptor.state_dict())
         super().fit(batches, epochs)
-        if batches.count <= self.config.part:
-            return
         of_all = copy.deepcopy(self.decorruptor.state_dict()), self.losses, self.kept, self.views
         self.compared = [self._loss(batches)]
         self.decorruptor.load_state_dict(start)

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.protocol import Protocol
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.evidence.findings import which_weights
 from ttabench_reports.tables.build import tables
@@ -82,8 +82,7 @@ class Ablation:
     @property
     def protocol(self) -> str:
         shared = {**self.about, **self.table.key}
-        caption = Protocol(**{name: shared[name] for name in PROTOCOL}).caption()
-        return of_subsets(caption, [shared["dataset"]])
+        return Protocol(**{name: shared[name] for name in PROTOCOL}).caption(everything([shared["dataset"]]))
 
 
 def ablations(cells: pd.DataFrame) -> tuple[list[Ablation], list[str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.protocol import Protocol
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import given
 from ttabench_reports.leaderboard.folders import FOLDER
@@ -74,7 +74,7 @@ class Group:
     @property
     def caption(self) -> str:
         """The protocol in words."""
-        text = of_subsets(self.protocol.caption(), [self.table.key["dataset"]])
+        text = self.protocol.caption(everything([self.table.key["dataset"]]))
         text += kept_by(str(self.table.key["baseline"]))
         if not self.protocol.pace:
             return text

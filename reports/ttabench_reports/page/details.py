@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding
 from ttabench_reports.evidence.given import given
@@ -98,7 +98,7 @@ def _row(
         cells.setdefault(corruption, []).append(known)
     finding = chosen.report.findings(table)[id(row)]
     facts = {
-        "protocol": of_subsets(cards.protocol(table, row).caption(), [table.key["dataset"]])
+        "protocol": cards.protocol(table, row).caption(everything([table.key["dataset"]]))
         + kept_by(str(table.key["baseline"])),
         "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],

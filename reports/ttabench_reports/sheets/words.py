@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence.findings import Place
@@ -113,8 +113,9 @@ def measured(tables: Sequence[Table]) -> str:
     parts = []
     if items:
         baselines = {str(table.key["baseline"]) for table in tables}
-        brief = protocols.brief(items, min(baselines) if len(baselines) == 1 else "")
-        parts.append(f"Protocol: {of_subsets(brief, [table.key['dataset'] for table in tables])}.")
+        images = everything(table.key["dataset"] for table in tables)
+        brief = protocols.brief(items, min(baselines) if len(baselines) == 1 else "", images)
+        parts.append(f"Protocol: {brief}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"

@@ -17,7 +17,7 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
-from ttabench.subset_names import of_subsets
+from ttabench.subset_names import everything
 from ttabench_reports.cells.calibration import total
 from ttabench_reports.cells.environments import difference as environment_difference
 from ttabench_reports.cells.frames import (
@@ -233,9 +233,8 @@ def _build(
         remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
     remarks += filter(None, further)
     items, baseline = fields(key, members), key.get("baseline", "")
-    protocol, brief = (
-        of_subsets(words(items, baseline), [key["dataset"]]) for words in (protocols.words, protocols.brief)
-    )
+    images = everything([key["dataset"]])
+    protocol, brief = (words(items, baseline, images) for words in (protocols.words, protocols.brief))
     return Table(key, difference, protocol, several, tuple(remarks), main, extra, tuple(rows), notes, brief)
 
 

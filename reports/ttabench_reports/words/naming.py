@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
-from ttabench.subset_names import drawn_from
+from ttabench.subset_names import HEAD, drawn_from
 from ttabench_reports.cells.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"
@@ -85,7 +85,6 @@ _SHIFTS = {
 }  # fmt: skip
 
 
-HEAD = re.compile(r"\d+-way")
 CCC_PART = re.compile(r"(\d{5})-(\d+)")  # of the published files: shard, part of the shard
 
 

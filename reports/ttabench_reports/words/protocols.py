@@ -16,22 +16,22 @@ Item = tuple[str, Mapping[str, Any]]
 networks may differ)."""
 
 
-def words(items: Sequence[Item], baseline: str = "") -> str:
+def words(items: Sequence[Item], baseline: str = "", images: str = "all images") -> str:
     """``online, batch size 200, …, all images. Batch size 64: TENT, SAR. Offline, 10 epochs: Quantile``.
 
     Common is what most of the items have, field by field. Headings say the fields that an item lacks.
-    `baseline` is that of a ccc stream.
+    `baseline` is that of a ccc stream; `images` is what :func:`ttabench.subset_names.everything` says.
     """
-    text, exceptions = _common_and_exceptions(items, baseline)
+    text, exceptions = _common_and_exceptions(items, baseline, images)
     return ". ".join(
         [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
                  for other, who in exceptions.items())]
     )  # fmt: skip
 
 
-def brief(items: Sequence[Item], baseline: str = "") -> str:
+def brief(items: Sequence[Item], baseline: str = "", images: str = "all images") -> str:
     """:func:`words` without the exceptions: that there are some, and where they stand."""
-    text, exceptions = _common_and_exceptions(items, baseline)
+    text, exceptions = _common_and_exceptions(items, baseline, images)
     return f"{text}; exceptions: {THERE}" if exceptions else text
 
 
@@ -44,7 +44,9 @@ def of_row(fields: Mapping[str, Any], baseline: str = "") -> str:
     return text + kept_by(baseline)
 
 
-def _common_and_exceptions(items: Sequence[Item], baseline: str) -> tuple[str, dict[str, list[str]]]:
+def _common_and_exceptions(
+    items: Sequence[Item], baseline: str, images: str
+) -> tuple[str, dict[str, list[str]]]:
     """What most have in common, and who differs in what."""
     common = {name: _most_common(name, items) for name in PROTOCOL}
     if common["mode"] == "online":
@@ -53,7 +55,7 @@ def _common_and_exceptions(items: Sequence[Item], baseline: str) -> tuple[str, d
     one_ratio = common["pace"] and len({fields["pace_ratio"] for _, fields in paced}) == 1
     if not one_ratio:
         common["pace_ratio"] = USUAL["pace_ratio"]
-    text = Protocol(**common).caption()
+    text = Protocol(**common).caption(images)
     if common["pace"] and not one_ratio:  # none of the compute ratios is that of all
         text = text.removesuffix(f" at compute ratio {common['pace_ratio']:g}")
     text += kept_by(baseline)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from tests.unit.methods.quantile.test_recalibrated import SETTINGS, pixels
 from ttabench.conformance.nets import images, nets
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.selected import Part, SelectedQuantile, SelectedQuantileConfig
-
-SETTINGS = {"epochs": 2, "minibatch": 20, "quantiles_per_class": 10, "lr": 1e-2}
-
-
-def pixels(x: Tensor) -> np.ndarray:
-    return (x.permute(0, 2, 3, 1) * 255).round().byte().numpy()
 
 
 def prepared(one: Quantile) -> Quantile:
