@@ -93,6 +93,12 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
+def first_of(texts: Sequence[str], shown: int = 4) -> str:
+    """``tent, sar and 3 more``: the first texts, and how many more there are."""
+    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
+    return ", ".join(texts[:shown]) + more
+
+
 MAX_LISTED = 25  # an error lists all valid names if there are at most this many
 
 

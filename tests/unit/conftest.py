@@ -36,7 +36,8 @@ def result(cell: Cell) -> Result:
 
 @pytest.fixture
 def other(result: Result) -> Result:
-    return replace(result, cell=replace(result.cell, corruption="snow"), accuracy=50.0)
+    snow = replace(result.cell, corruption="snow")
+    return replace(result, cell=snow, accuracy=50.0, correct=bytes([0b10110100]))
 
 
 @pytest.fixture

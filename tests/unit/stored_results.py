@@ -32,6 +32,12 @@ def measured(cell: Cell, right: Right) -> Result:
     )  # fmt: skip
 
 
+def with_accuracy(result: Result, accuracy: float) -> Result:
+    """`result` of 1,000 images, of which so many percent are right."""
+    right = np.arange(1000) < 10 * accuracy
+    return replace(result, accuracy=accuracy, n_images=len(right), correct=np.packbits(right).tobytes())
+
+
 def folder(path: Path, right: Mapping[tuple[str, int], Right], **changed: Any) -> Path:
     """A results folder of TENT with a cell per (corruption, seed); `changed` fields of the cells."""
     writer = Store.create(path, {"methods": ["tent"]}).writer()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,17 +66,7 @@ def verify(
     store = Store.at(results)
     drawn = draw(store, sample, seed, every_method=at_most > 0)
     records = drawn.records
-    wrong = verifying.contradictions(store)
-    try:
-        available = verifying.find_available(records, verifying.sweeps_of(store))
-    except UserError as problem:
-        if not wrong:
-            raise
-        _report(
-            wrong, results, drawn, seed, at_most, json
-        )  # a record that contradicts itself needs no data to be found
-        print(f"ttabench: {problem}", file=sys.stderr)
-        raise typer.Exit(DIFFERS) from None
+    available = verifying.find_available(records, verifying.sweeps_of(store))
     on = pick_device(device) if device else ""
     place = on or verifying.device_of(r for r in records if not available[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
@@ -97,11 +86,8 @@ def verify(
                     display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     except (KeyboardInterrupt, SystemExit):
         if not json:  # JSON of some cells would be taken for that of all
-            ended = verifying.joined(checks, wrong)
-            drawn_ids = {record.result.cell.cell_id for record in records}
-            _print(ended, drawn, seed, of=len(drawn_ids | {check.cell.cell_id for check in ended}))
+            _print(checks, drawn, seed, of=len(records))
         raise
-    checks = verifying.joined(checks, wrong)
     _report(checks, results, drawn, seed, at_most, json)
     if code := _exit_code(checks, drawn, at_most):
         raise typer.Exit(code)
@@ -138,9 +124,8 @@ def _unmeasured(checks: list[Check], drawn: Drawn) -> tuple[str, ...]:
 
 def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
     """Print the checks and their summary; `of`: how many there would be, had nobody interrupted them."""
-    from ttabench.errors import counted
+    from ttabench.errors import counted, first_of
     from ttabench.plain_text import one_line
-    from ttabench.sweep.drawn_cells import some_names
 
     if not checks:
         return
@@ -164,7 +149,7 @@ def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
         print(rest)
     if methods := _unmeasured(checks, drawn):
         of_all = f"{len(methods)} of {counted(len(drawn.methods), 'method')}"
-        print(f"Nothing was measured of {of_all}: {some_names(methods)}.")
+        print(f"Nothing was measured of {of_all}: {first_of(list(methods), 8)}.")
     print(f"{what}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ttabench.errors import counted
+from ttabench.errors import counted, first_of
 from ttabench.provenance.roots import Code, current_code
 
 if TYPE_CHECKING:
@@ -86,19 +86,13 @@ def by_importance(texts: Iterable[str]) -> list[str]:
     return sorted(texts, key=lambda text: (text.endswith(" is new"), text))
 
 
-def brief_changes(texts: Sequence[str], shown: int = 3) -> str:
-    """The first of `changes` in one text, e.g. ``ttabench/nn/updates.py changed and 4 more``."""
-    more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
-    return ", ".join(texts[:shown]) + more
-
-
 def stale_reasons(texts: Iterable[str], wording: str) -> list[str]:
     """Why a result is stale: whole sentences, then the changed modules in place of {} in `wording`."""
     kinds: tuple[list[str], list[str]] = [], []
     for text in texts:
         kinds[text == NOT_RECORDED or text.endswith(NOT_INSTALLED)].append(text)
     changed, others = kinds
-    return [*others, *([wording.format(brief_changes(changed))] if changed else [])]
+    return [*others, *([wording.format(first_of(changed, 3))] if changed else [])]
 
 
 def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:

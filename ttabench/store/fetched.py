@@ -16,16 +16,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.published.description import Archive
-from ttabench.errors import UserError, counted, shortened
+from ttabench.errors import UserError, shortened
 from ttabench.plain_text import one_line
-from ttabench.store.record import Record
 from ttabench.store.results_folder import Store
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
@@ -40,7 +38,6 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 MOST_BYTES = 4 << 30
 MOST_FOLDERS = 1000
-ROUNDING = 1e-6  # percent
 
 
 @dataclass(frozen=True)
@@ -241,23 +238,4 @@ def _plain_files(root: Path) -> Iterator[Path]:
 
 def _checked(manifest: Path) -> int:
     """The number of cells of a results folder. Raises UserError for a record that is damaged or not true."""
-    records = Store.at(manifest.parent).latest()
-    for record in records.values():
-        if wrong := _not_its_images(record):
-            raise UserError(f"{manifest.parent.name}: {record.result.cell}: {wrong}.")
-    return len(records)
-
-
-def _not_its_images(record: Record) -> str:
-    """Why the accuracy of a record is not that of its images; "" where it is, or none are stored."""
-    result: Any = record.result
-    if result.status != "ok" or not result.correct:
-        return ""
-    room = 8 * len(result.correct)
-    if not 0 <= room - result.n_images < 8:
-        return f"there is room for {counted(room, 'image')}, and it has {result.n_images:,}"
-    right = (int.from_bytes(result.correct, "big") >> (room - result.n_images)).bit_count()
-    accuracy = 100 * right / result.n_images
-    if result.accuracy is None or abs(result.accuracy - accuracy) > ROUNDING:
-        return f"accuracy {result.accuracy} is stored, and its images give {accuracy:.4f}"
-    return ""
+    return len(Store.at(manifest.parent).latest())

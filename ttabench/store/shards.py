@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import typing
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import Cell, Status, canonical
-from ttabench.errors import UserError, shortened
+from ttabench.errors import UserError, counted, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.record import PROTOCOL, Record
@@ -23,6 +24,7 @@ CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 LONGEST = 64 << 20  # bytes of a line
 LONGEST_NAME, LONGEST_REASON = 1000, 4000  # characters; longer ones take a terminal minutes to lay out
+ROUNDING = 1e-6  # of an accuracy, in points
 LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
 NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
 
@@ -122,6 +124,24 @@ def check_result(data: dict[str, Any], quick: bool = False) -> None:
     identity = {name: value for name, value in cell.items() if name != "label"}
     if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
         raise Damaged("its id is not that of its cell")
+    check_accuracy(data)
+
+
+def check_accuracy(data: Mapping[str, Any]) -> None:
+    """Raises Damaged where the accuracy of a result is not that of its stored images."""
+    if data["status"] != "ok":
+        return
+    correct, n_images = base64.b64decode(data.get("correct", ""), validate=True), data["n_images"]
+    room = 8 * len(correct)
+    if not (n_images and 0 <= room - n_images < 8):
+        raise Damaged(f"it has {counted(n_images, 'image')}, and the correctness of another number is stored")
+    right = (int.from_bytes(correct, "big") >> (room - n_images)).bit_count()
+    accuracy = 100 * right / n_images
+    if abs(data["accuracy"] - accuracy) > ROUNDING:
+        raise Damaged(
+            f"its accuracy is {data['accuracy']} %, and {right:,} of its {counted(n_images, 'image')} are "
+            f"right, {accuracy:g} %"
+        )
 
 
 def check_values(data: Mapping[str, Any]) -> None:
@@ -131,6 +151,8 @@ def check_values(data: Mapping[str, Any]) -> None:
         raise Damaged(f"its {wrong[0]} is no text")
     if long := [name for name in NAMES if len(cell[name]) > LONGEST_NAME]:
         raise Damaged(f"its {long[0]} has {len(cell[long[0]]):,} characters")
+    if cell["label"].partition("[")[0] != cell["method"]:
+        raise Damaged(f"it is called '{cell['label']}', and its method is '{cell['method']}'")
     if not isinstance(data.get("reason", ""), str) or not isinstance(data.get("details", {}), dict):
         raise Damaged("its reason is no text, or its details are no table")
     protocol = cell["protocol"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from ttabench.cell import Cell
 from ttabench.errors import UserError, counted
 from ttabench.store import Record, Store
 
-SHOWN = 8  # names of methods in a sentence
 Row = tuple[str, str, str, tuple[tuple[str, Any], ...]]
 """Label, mode, method and settings. The label alone is a text of the folder."""
 
@@ -81,10 +80,3 @@ def row_of(cell: Cell) -> Row:
 def _name(row: Row) -> str:
     label, mode, *_ = row
     return f"{label} · offline" if mode == "offline" else label
-
-
-def some_names(names: Collection[str]) -> str:
-    """``tent, sar and 3 more``."""
-    shown = list(names)[:SHOWN]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

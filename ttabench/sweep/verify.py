@@ -52,7 +52,6 @@ __all__ = [
     "compare",
     "device_of",
     "find_available",
-    "joined",
     "run",
     "sweeps_of",
 ]
@@ -131,33 +130,6 @@ class Rerun:
         except Exception as problem:  # also of a method: it is the answer for this cell and those after it
             results += [failed(cell, problem) for cell in self.cells[len(results) :]]
         return tuple(results)
-
-
-def contradictions(store: Store) -> list[Check]:
-    """The cells of the whole store whose accuracy is not that of their images."""
-    checks = []
-    for record in store.latest().values():
-        result = record.result
-        if result.status != "ok":
-            continue
-        images = _right(result)
-        recomputed = 100 * float(images.mean()) if len(images) else 0.0
-        if result.accuracy != recomputed:
-            note = f"the record contradicts itself: of its images {recomputed:.2f} % are right"
-            checks.append(_check(result, "differs", None, None, True, (note,)))
-    return checks
-
-
-def joined(checks: Iterable[Check], contradictory: Iterable[Check]) -> list[Check]:
-    """Both, with one check per cell: one that contradicts itself differs, whatever its new result is."""
-    wrong = {check.cell.cell_id: check for check in contradictory}
-    both: list[Check] = []
-    for check in checks:
-        if (other := wrong.pop(check.cell.cell_id, None)) is not None:
-            verdict: Verdict = "failed" if check.verdict == "failed" else "differs"
-            check = replace(check, verdict=verdict, notes=(*other.notes, *check.notes))
-        both.append(check)
-    return [*both, *wrong.values()]
 
 
 def device_of(records: Iterable[Record]) -> str:

@@ -15,9 +15,12 @@ from ttabench.plain_text import one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench.system.garbage_collection import paused
-from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
+from ttabench_reports.cells.frames import CORRECT, DETAILS, ROW, TABLE, checked
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
+
+CELL = ["cell_id", *TABLE, *ROW, "corruption", "seed", "history"]
+"""What tells two cells of a CSV file apart; those that were written by hand have no id."""
 
 
 @paused()
@@ -109,7 +112,11 @@ def cells_of(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """The cells of a CSV file. Raises UserError where there is none, or it is not a table of cells."""
+    """The cells of a CSV file.
+
+    Raises UserError where there is none, where it is not a table of cells, and where a cell stands twice with
+    different numbers: none of the two is known to be right.
+    """
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
     try:
@@ -119,4 +126,19 @@ def read_csv(path: Path) -> pd.DataFrame:
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
     frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
-    return checked(frame, str(path))
+    cells = checked(frame, str(path))
+    _check_once(cells, path)
+    return cells
+
+
+def _check_once(cells: pd.DataFrame, path: Path) -> None:
+    """Raises UserError where a cell of a CSV file stands there with different numbers."""
+    twice = cells[cells.duplicated(CELL, keep=False)]
+    for _, rows in twice.groupby(CELL, dropna=False, sort=False):
+        if rows["accuracy"].nunique() > 1:
+            cell, numbers = rows.iloc[0], ", ".join(f"{number:g}" for number in rows["accuracy"])
+            raise UserError(
+                f"{path} has different accuracies of one cell ({cell['method']} · {cell['arch']} · "
+                f"{cell['dataset']} · {cell['corruption']}-{cell['severity']} · seed {cell['seed']}): "
+                f"{numbers}; keep one row of it."
+            )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ttabench.errors import first_of
 from ttabench_reports.compare.sides import Card
 
 ABSENT = "not recorded"
@@ -108,9 +109,5 @@ def _where(places: tuple[RowKey, ...]) -> str:
     """``tent, sar; on cct``: what the places have in common is left to the reader to know."""
     methods, archs, datasets = (list(dict.fromkeys(column)) for column in zip(*places, strict=True))
     if len(methods) * len(archs) * len(datasets) == len(places):
-        return "; ".join(_listed(names) for names in (methods, archs, datasets))
-    return _listed([" · ".join(place) for place in places])
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        return "; ".join(first_of(names) for names in (methods, archs, datasets))
+    return first_of([" · ".join(place) for place in places])

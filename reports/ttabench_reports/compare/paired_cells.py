@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ttabench.errors import UserError
 from ttabench_reports.compare.one_sided_tests import ONES, Bits, cells_fell, mean_fell
 from ttabench_reports.compare.sides import Side
 
@@ -19,7 +18,6 @@ class PairedTests:
 
     A cell is testable where the same data and number of images were scored, and both sides store which
     were right. Bitmaps are unpacked to bytes once, and only where they differ.
-    Raises UserError for a bitmap of another length than its cell.
     """
 
     def __init__(self, both: pd.DataFrame, before: Side, after: Side) -> None:
@@ -98,11 +96,5 @@ def _testable(both: pd.DataFrame, before: Side, after: Side) -> NDArray[np.bool_
 
 def _stack(side: Side, ids: list[str], n_images: int) -> Bits:
     """Bitmaps (cells, bytes)."""
-    width = -(-n_images // 8)
-    packed = [base64.b64decode(side.bitmaps[cell_id]) for cell_id in ids]
-    if wrong := [bits for bits in packed if len(bits) != width]:
-        raise UserError(
-            f"{side.name}: a cell of {n_images} images stores the correctness of {8 * len(wrong[0])}; "
-            "the folder is damaged: restore it, or run the sweep again."
-        )
-    return np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), width)
+    packed = b"".join(base64.b64decode(side.bitmaps[cell_id]) for cell_id in ids)
+    return np.frombuffer(packed, np.uint8).reshape(len(ids), -(-n_images // 8))

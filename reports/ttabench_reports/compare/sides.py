@@ -12,9 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell import canonical
-from ttabench.errors import UserError
+from ttabench.errors import UserError, first_of
 from ttabench.protocol import Protocol
-from ttabench.provenance.staleness import brief_changes
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
 from ttabench_reports.cells.frames import PROTOCOL, checked
@@ -132,7 +131,7 @@ def _stale(records: Iterable[Record]) -> dict[tuple[str, str], int]:
     counts: Counter[tuple[str, str]] = Counter()
     for record in records:
         if changed := record.changes:
-            counts[record.data["cell"]["method"], brief_changes(changed)] += 1
+            counts[record.data["cell"]["method"], first_of(changed, 3)] += 1
     return dict(counts)
 
 

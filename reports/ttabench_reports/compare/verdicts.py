@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttabench.errors import UserError, counted
+from ttabench.errors import UserError, counted, first_of
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells import frames
 from ttabench_reports.cells.frames import PROTOCOL
@@ -333,7 +333,7 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         for row in changed.itertuples()
         if (settings := _settings(row.config_before, row.config_after))
     ]
-    more = (*_other_ratio(both), *_other_protocol(both), *_other_settings(both))
+    more = (*_other_ratio(both), *_other_protocol(both), *_other_settings(both), *_nothing_shared(both))
     return list(dict.fromkeys([*warnings, *more]))
 
 
@@ -371,6 +371,17 @@ def _other_settings(both: pd.DataFrame) -> Iterator[str]:
     for _, pair in pairs.groupby("base"):
         before, after = (", ".join(pair[f"method_{side}"].unique()) for side in ("before", "after"))
         yield f"not the same settings: {before} in the baseline; {after} in the candidate."
+
+
+def _nothing_shared(both: pd.DataFrame) -> Iterator[str]:
+    """Which names keep two sides without a common cell apart: those of which they share none."""
+    if (both["_merge"] == "both").any():
+        return
+    sides = [both[both["_merge"] == one] for one in ("left_only", "right_only")]
+    for name in ("dataset", "arch", "corruption", "severity", "seed", "method"):
+        old, new = (list(map(str, side[name].unique())) for side in sides)
+        if old and new and not {*old} & {*new}:
+            yield f"no common cell: {name} {first_of(old)} in the baseline; {first_of(new)} in the candidate."
 
 
 def _settings(before: Any, after: Any) -> str:

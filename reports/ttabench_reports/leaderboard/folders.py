@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ttabench.errors import UserError
-from ttabench.provenance.staleness import brief_changes
+from ttabench.errors import UserError, first_of
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells import load
@@ -88,8 +87,6 @@ def read(paths: Sequence[Path | str]) -> list[Folder]:
         records = store.latest()
         if not records:
             raise UserError(f"{path} holds no results yet; leave it out, or run the sweep first.")
-        for record in records.values():
-            check(record)
         cells = load.cells_of(records.values())
         cells.attrs |= {ASKED: [store.sweep()], MISSING: missing(store.plan(), records)}
         page = f"{naming.slug(name)}.html"
@@ -113,36 +110,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
             length += 1
         names.append("/".join(parts[-length:]))
     return names
-
-
-def check(record: Record) -> None:
-    """Raises UserError, with its place, unless a record has its method's name and its images' accuracy."""
-    result = record.result
-    if result.cell.label.partition("[")[0] != result.cell.method:
-        raise UserError(
-            f"{record.place}: a result of the method '{result.cell.method}' is called '{result.cell.label}'; "
-            "expected the name of the method, perhaps with its settings; restore the record."
-        )
-    if result.status != "ok":
-        return
-    bits = np.unpackbits(np.frombuffer(result.correct, np.uint8))
-    right, n = int(bits.sum()), result.n_images
-    if not n or not result.correct:
-        raise UserError(
-            f"{record.place}: {result.cell} has an accuracy and no stored images to recompute it from; "
-            "a leaderboard takes results that 'ttabench sweep' stored."
-        )
-    if len(result.correct) != (n + 7) // 8 or int(bits[:n].sum()) != right:
-        raise UserError(
-            f"{record.place}: {result.cell} is said to have {n:,} images, and the correctness of another "
-            "number is stored; restore the record, or run the cell again."
-        )
-    if result.accuracy != 100 * (right / n):
-        raise UserError(
-            f"{record.place}: {result.cell} is said to have an accuracy of {result.accuracy:g} %, and of its "
-            f"{n:,} stored images {right:,} are right, {100 * right / n:g} %; restore the record, or run the "
-            "cell again."
-        )
 
 
 def _own_code(record: Record) -> Code | None:
@@ -185,7 +152,7 @@ def _refuse_two_codes(frame: pd.DataFrame) -> None:
         for name, theirs in others:
             if theirs != ours:
                 method, arch, dataset = (row[column].iloc[0] for column in ("base", "arch", "dataset"))
-                changed = brief_changes(sorted({name for name, _ in ours ^ theirs}))
+                changed = first_of(sorted({name for name, _ in ours ^ theirs}), 3)
                 raise UserError(
                     f"{first} and {name} both hold results of '{method}' on {arch} and {dataset}, measured "
                     f"with different code ({changed}); give one of the two methods another name and run it "

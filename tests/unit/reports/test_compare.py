@@ -213,7 +213,17 @@ def test_other_settings_in_the_names_of_rows_match_nothing_and_are_named() -> No
     assert compare(before, several).warnings == (
         "not the same settings: tent[lr=0.1] in the baseline; tent[lr=0.2], tent[lr=0.3] in the candidate.",
     )
-    assert compare(cells(("tent[lr=0.1]",)), cells(("eata[lr=0.1]",))).warnings == ()
+    other = compare(cells(("tent[lr=0.1]",)), cells(("eata[lr=0.1]",)))
+    assert not any("settings" in warning for warning in other.warnings)
+
+
+def test_sides_without_a_common_cell_say_what_keeps_them_apart() -> None:
+    before, after = cells(("tent", "sar"), ("cct",)), cells(("tent", "eata"), ("resnet18",), severity=3)
+    assert compare(before, after).warnings == (
+        "no common cell: arch cct in the baseline; resnet18 in the candidate.",
+        "no common cell: severity 5 in the baseline; 3 in the candidate.",
+    )
+    assert compare(before, pd.concat([after, before.iloc[:1]])).warnings == ()
 
 
 def test_another_reset_changes_the_history_of_cells_too() -> None:

@@ -276,27 +276,15 @@ def test_a_damaged_bitmap_is_named(tmp_path: Path) -> None:
         if "correct" in line:
             line["correct"] = line["correct"][:8]
     shard.write_bytes(b"".join(map(encode, lines)))
-    with pytest.raises(UserError) as problem:
+    with pytest.raises(UserError, match="it has 80 images, and the correctness of another number is stored"):
         compare(run, other)
-    assert str(problem.value) == (
-        f"{other}: a cell of 80 images stores the correctness of 48; "
-        "the folder is damaged: restore it, or run the sweep again."
-    )
 
 
 def test_a_mean_with_a_cell_that_cannot_be_tested_is_not_tested(tmp_path: Path) -> None:
-    """What fell there counts: the bound alone decides."""
-    before = {(name, 0): np.ones(200, bool) for name in ("fog", "snow")}
-    after = {("fog", 0): np.arange(200) >= 50, ("snow", 0): np.arange(200) >= 1}
-    folders = []
-    for name, right in (("before", before), ("after", after)):
-        writer = Store.create(tmp_path / name, {"methods": ["tent"]}).writer()
-        for (corruption, seed), bits in right.items():
-            result = measured(replace(CELL, corruption=corruption, seed=seed), bits)
-            writer.append(replace(result, correct=b"") if corruption == "fog" else result)
-        writer.close()
-        folders.append(tmp_path / name)
-    (mean,) = compare(*folders).means.to_dict("records")
+    """The number of its images is another one. What fell there counts: the bound alone decides."""
+    before = folder(tmp_path / "before", {(name, 0): np.ones(200, bool) for name in ("fog", "snow")})
+    after = folder(tmp_path / "after", {("fog", 0): np.arange(100) >= 25, ("snow", 0): np.arange(200) >= 1})
+    (mean,) = compare(before, after).means.to_dict("records")
     assert np.isnan(mean["p_value"])
     assert mean["verdict"] == "fell"
 

@@ -155,7 +155,7 @@ def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
     line = 1 + next(
         n for n, text in enumerate(shard.read_text().splitlines()) if f'"id":"{bad.cell.cell_id}"' in text
     )
-    assert f"{shard.name}, line {line}: tent" in output.err
+    assert f"{shard.name}, line {line}, is not what ttabench wrote: it" in output.err
     assert not (tmp_path / "site").exists()
 
 
@@ -416,7 +416,5 @@ def test_methods_on_other_weights_are_ranked_apart(tmp_path: Path) -> None:
 
 def test_a_result_under_the_name_of_another_method_is_refused(tmp_path: Path) -> None:
     ours = [replace(one, cell=replace(one.cell, label="quantile")) for one in results({"tent": 0.6})]
-    with pytest.raises(
-        UserError, match="a result of the method 'tent' is called 'quantile'; expected the name"
-    ):
+    with pytest.raises(UserError, match="it is called 'quantile', and its method is 'tent'"):
         built(tmp_path / "site", folder(tmp_path / "a", results({"source": 0.5}), ours))

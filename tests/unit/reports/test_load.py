@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells
+from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -19,7 +21,7 @@ from ttabench.store.columns import MISSING
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports.cells import load
-from ttabench_reports.cells.frames import CORRECT, DETAILS, checked
+from ttabench_reports.cells.frames import CORRECT, DETAILS, checked, one_per_cell
 from ttabench_reports.formats import csv_files
 from ttabench_reports.tables.build import tables
 from ttabench_reports.words import naming
@@ -83,7 +85,7 @@ def test_the_later_of_two_measurements_counts(
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1000.0)
     early = stored(tmp_path / "a", result)
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1001.0)
-    later = stored(tmp_path / "b", replace(result, accuracy=12.5))
+    later = stored(tmp_path / "b", with_accuracy(result, 12.5))
     with pytest.warns(
         UserWarning, match="1 cell in more than one of these results, 1 with other code or num"
     ):
@@ -244,3 +246,17 @@ def test_with_a_plan_only_planned_methods_are_missing(tmp_path: Path, result: Re
     (table,) = tables(load.read([tmp_path / "a"]))
     remark = f"Asked for, but not measured: BNStats on {naming.arch(cell.arch)}."
     assert remark in " ".join(table.remarks)  # an exclude rule left SAR out
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["with ids", "by hand"])
+def test_a_csv_file_with_two_numbers_of_one_cell_is_refused(tmp_path: Path, known: bool) -> None:
+    frame = cells(("tent",), ("cct",))
+    frame = frame if known else frame.drop(columns="cell_id")
+    both = pd.concat([frame, frame.iloc[:1].assign(accuracy=1.5)])
+    both.to_csv(tmp_path / "cells.csv", index=False)
+    with pytest.raises(
+        UserError, match=r"different accuracies of one cell \(tent · cct .*, 1\.5; keep one row"
+    ):
+        load.read([tmp_path / "cells.csv"])
+    pd.concat([frame, frame.iloc[:1]]).to_csv(tmp_path / "same.csv", index=False)
+    assert len(one_per_cell(load.read([tmp_path / "same.csv"]))) == len(frame)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result
 from ttabench.store import Store
 
@@ -39,7 +40,7 @@ def test_a_result_is_on_the_disk_when_append_returns(
 def test_a_record_names_the_code_of_its_method(store: Store, result: Result) -> None:
     writer = store.writer()
     for method in ("tent", "cotta"):
-        writer.append(replace(result, cell=replace(result.cell, method=method)))
+        writer.append(replace(result, cell=replace(result.cell, method=method, label=method)))
     writer.close()
     tent, cotta = store.records()
     for record in (tent, cotta):
@@ -54,8 +55,8 @@ def test_of_two_results_of_one_moment_the_one_stored_later_counts(
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1.7e9)
     for accuracy in (10.0, 90.0, 50.0):
         writer = store.writer()
-        writer.append(replace(result, accuracy=accuracy - 1))
-        writer.append(replace(result, accuracy=accuracy))
+        writer.append(with_accuracy(result, accuracy - 1))
+        writer.append(with_accuracy(result, accuracy))
         writer.close()
         assert store.latest()[result.cell.cell_id].result.accuracy == accuracy
 
@@ -68,7 +69,7 @@ def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
     accuracy_of = {}
     for accuracy in (10.0, 90.0):
         writer = store.writer()
-        writer.append(replace(result, accuracy=accuracy))
+        writer.append(with_accuracy(result, accuracy))
         writer.close()
         accuracy_of[writer.path.name] = accuracy
     actual = store.latest()[result.cell.cell_id].result.accuracy

@@ -95,7 +95,7 @@ def test_results_stand_in_a_table_beside_ours(
     assert "ttabench report MINE" in output.out
     (found,) = fetched()
     assert found.name == "their-results"
-    mine = folder(tmp_path / "mine", {("fog", 0): RIGHT}, label="mine")
+    mine = folder(tmp_path / "mine", {("fog", 0): RIGHT}, label="tent[lr=0.001]")
     both = ("report", mine, *found.stores, "--format", "csv", "--out", tmp_path / "both")
     assert ttabench(*both).code == 0
     rows = pd.read_csv(tmp_path / "both" / "cells.csv")
@@ -158,8 +158,11 @@ def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Pat
     shard.write_bytes(whole.replace(b'"corruption":"fog"', b'"corruption":"fig"'))
     refused(theirs, shard.name, cache)
     for wrong, says in (
-        (replace(measured(CELL, RIGHT), accuracy=99.0), "accuracy 99.0 is stored, and its images give"),
-        (replace(measured(CELL, RIGHT), n_images=500), "there is room for 56 images, and it has 500"),
+        (replace(measured(CELL, RIGHT), accuracy=99.0), "its accuracy is 99.0 %, and "),
+        (
+            replace(measured(CELL, RIGHT), n_images=500),
+            "it has 500 images, and the correctness of another",
+        ),
     ):
         root = tmp_path / says[:8]
         writer = Store.create(root, {"methods": ["tent"]}).writer()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
@@ -18,7 +19,7 @@ from ttabench.system.work_claims import WorkClaims
 def store(tmp_path: Path, result: Result, other: Result) -> Store:
     """Three writers, one after the other: the first result is measured twice, the third on another device."""
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    for device, each in (("cpu", result), ("cpu", replace(result, accuracy=75.0)), ("cuda", other)):
+    for device, each in (("cpu", result), ("cpu", with_accuracy(result, 75.0)), ("cuda", other)):
         writer = store.writer(device)
         writer.append(each)
         writer.close()
@@ -85,7 +86,7 @@ def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
 def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: Result) -> None:
     store = Store.create(tmp_path / "one", {"methods": ["tent"]})
     writer = store.writer()
-    writer.extend([result, replace(result, accuracy=75.0)])
+    writer.extend([result, with_accuracy(result, 75.0)])
     writer.close()
     store.merge()
     (record,) = store.records()
@@ -95,7 +96,7 @@ def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: R
 def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) -> None:
     store.merge()
     writer = store.writer()
-    writer.append(replace(result, accuracy=12.5))
+    writer.append(with_accuracy(result, 12.5))
     writer.close()
     assert store.latest()[result.cell.cell_id].result.accuracy == 12.5
 

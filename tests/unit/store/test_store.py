@@ -18,6 +18,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit import other_code
+from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
@@ -53,9 +54,9 @@ def test_what_is_written_comes_back(store: Store, result: Result, other: Result)
 
 
 def test_the_last_record_of_a_cell_wins(store: Store, result: Result) -> None:
-    fill(store, result, replace(result, accuracy=75.0))
+    fill(store, result, with_accuracy(result, 75.0))
     assert store.latest()[result.cell.cell_id].result.accuracy == 75.0
-    fill(store, replace(result, accuracy=25.0))
+    fill(store, with_accuracy(result, 25.0))
     assert store.latest()[result.cell.cell_id].result.accuracy == 25.0
 
 
@@ -425,7 +426,7 @@ def test_a_clock_that_went_back_pins_no_old_result(
 ) -> None:
     for hour, accuracy in ((3, 10.0), (2, 20.0), (1, 30.0)):
         monkeypatch.setattr("ttabench.store.writer.time.time", lambda hour=hour: 3600.0 * hour)
-        fill(store, replace(result, accuracy=accuracy), replace(result, accuracy=accuracy + 1))
+        fill(store, with_accuracy(result, accuracy), with_accuracy(result, accuracy + 1))
         assert store.latest()[result.cell.cell_id].result.accuracy == accuracy + 1
 
 
@@ -439,7 +440,7 @@ def test_between_writers_side_by_side_the_later_result_wins(
         monkeypatch.setattr("ttabench.store.shards.generation", lambda shard: 1)
         for writer, hour, accuracy in ((one, first_hour, 1.0), (two, 2, 2.0)):
             monkeypatch.setattr("ttabench.store.writer.time.time", lambda hour=hour: 3600.0 * hour)
-            writer.append(replace(result, accuracy=accuracy))
+            writer.append(with_accuracy(result, accuracy))
             writer.close()
         winner = store.latest()[result.cell.cell_id].result.accuracy
         assert winner == (2.0 if first_hour < 2 else 1.0)

@@ -20,6 +20,7 @@ import torch
 from tests.cases import each
 from tests.unit import other_code
 from tests.unit.made_cells import facts
+from tests.unit.stored_results import measured, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError, shortened
 from ttabench.observe.unknown import CERTAINTIES, FIGURES
@@ -109,7 +110,7 @@ def test_columns_have_the_same_type_whatever_is_in_them(store: Store, result: Re
 def test_the_increase_is_over_source_on_the_same_images_and_weights(store: Store, result: Result) -> None:
     def of(method: str, accuracy: float, **changed: Any) -> Result:
         cell = replace(result.cell, method=method, label=method, config=(), **changed)
-        return replace(result, cell=cell, accuracy=accuracy)
+        return with_accuracy(replace(result, cell=cell), accuracy)
 
     fill(
         store,
@@ -185,7 +186,7 @@ def test_a_failure_with_other_code_is_stale(
 
 def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
     right = np.array([True, False, True, True, True])
-    fill(store, replace(result, n_images=5, correct=np.packbits(right).tobytes()))
+    fill(store, measured(result.cell, right))
     correct = store.correct(result.cell.cell_id)
     assert correct.dtype == bool
     assert correct.tolist() == right.tolist()
@@ -445,7 +446,7 @@ def test_a_full_disk_and_a_deleted_shard_are_one_sentence(
 def test_merged_shards_say_each_thing_once(store: Store, result: Result) -> None:
     cells = [replace(result.cell, corruption=name) for name in ("snow", "fog", "mixed", "frost")]
     stored = [replace(result, cell=cell) for cell in cells]
-    unknown = replace(result, cell=replace(result.cell, method="no_such_method", label="z"))
+    unknown = replace(result, cell=replace(result.cell, method="z_unknown", label="z_unknown"))
     fill(store, *stored[:2])
     fill(store, *stored[2:], unknown)
     fill(store, replace(stored[0], cell=replace(cells[0], seed=1)), device="cuda")
@@ -459,7 +460,7 @@ def test_merged_shards_say_each_thing_once(store: Store, result: Result) -> None
     assert [line["device"] for line in written if line["kind"] == "environment"] == ["cpu", "cuda"]
     order = [(r["cell"]["label"], r["cell"]["corruption"]) for r in written if r["kind"] == "result"]
     assert order == [
-        ("tent", "fog"), ("tent", "frost"), ("tent", "mixed"), ("tent", "snow"), ("z", "fog"),
+        ("tent", "fog"), ("tent", "frost"), ("tent", "mixed"), ("tent", "snow"), ("z_unknown", "fog"),
         ("tent", "snow"),
     ]  # fmt: skip
     assert path.name == f"merged-{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}.jsonl"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit import other_code
-from tests.unit.stored_results import CELL
+from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
 from ttabench.store import Store
@@ -17,6 +18,7 @@ from ttabench.sweep.agenda import make_agenda, record_not_applicable
 from ttabench.sweep.option_table import OVERWRITE
 from ttabench.sweep.plan import Planned
 
+RIGHT = np.array([True, False])
 KINDS = ("ok", "stale", "failed", "failed and stale", "n/a", "nothing")
 CELLS = {kind: replace(CELL, seed=seed) for seed, kind in enumerate(KINDS)}
 
@@ -38,11 +40,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     with monkeypatch.context() as patch:
         other_code.changed(patch)
         fill(
-            Result(cell=CELLS["stale"], status="ok", accuracy=50.0),
+            measured(CELLS["stale"], RIGHT),
             Result(cell=CELLS["failed and stale"], status="failed", reason="too hard"),
         )
     fill(
-        Result(cell=CELLS["ok"], status="ok", accuracy=50.0),
+        measured(CELLS["ok"], RIGHT),
         Result(cell=CELLS["failed"], status="failed", reason="too hard"),
         Result(cell=CELLS["n/a"], status="n/a", reason="no batch norm"),
     )
@@ -85,7 +87,7 @@ def test_cells_without_the_costly_scores_are_computed_again_where_all_are_asked_
     writer = store.writer()
     for cell, scores in zip(cells, (("entropy",), ("entropy", *COSTLY_SCORES), ("entropy",)), strict=True):
         details = {"unlabelled": dict.fromkeys(scores, 0.5)}
-        writer.append(Result(cell=cell, status="ok", accuracy=50.0, details=details))
+        writer.append(replace(measured(cell, RIGHT), details=details))
     writer.close()
     for overwrite, scores, again in (
         ("stale", "all", cells[:1]),

@@ -115,9 +115,9 @@ def test_what_a_record_says_of_its_own_time_does_not_keep_it_from_being_drawn(
 @pytest.mark.parametrize(
     "forged",
     [
-        {"label": "mine", "seed": 99},  # of the same method and settings
+        {"label": "tent[lr=1]", "seed": 99},  # of the same method and settings
         {"config": (("lr", 1.0),)},  # under the label of the others
-        {"method": "mine"},
+        {"method": "mine", "label": "mine"},
         {"protocol": Protocol(mode="offline")},
     ],
 )
@@ -172,27 +172,13 @@ def test_an_altered_number_is_found(ttabench: Run, out: Path) -> None:
     assert "the record was altered" in output.out
 
 
-def test_an_accuracy_that_is_not_that_of_its_images_is_found_also_where_it_is_not_drawn(
+def test_an_accuracy_that_is_not_that_of_its_images_is_refused_also_where_it_is_not_drawn(
     ttabench: Run, out: Path
 ) -> None:
     edit(out, lambda data: data.update(accuracy=data["accuracy"] - 1))
     output = ttabench("verify", out, *HERE, "--sample", "1")
-    assert output.code == 1
-    assert output.out.count("differs ") == 4
-    assert output.out.count("the record contradicts itself") == 4
-
-
-def test_a_record_that_contradicts_itself_is_reported_also_where_weights_are_missing(
-    ttabench: Run, tmp_path: Path, cell: Any
-) -> None:
-    wrong = replace(measured(replace(cell, checkpoint="0" * 64, fingerprint="0" * 64), 0), accuracy=99.5)
-    store = filled(tmp_path / "wrong", [wrong])
-    output = ttabench("verify", store.root)
-    assert output.code == 1
-    assert output.out.count("the record contradicts itself") == 1
-    assert "digits-c is not what these results were measured on" in output.err
-    checks = json.loads(ttabench("verify", store.root, "--json").out)
-    assert (checks["agrees"], len(checks["checks"])) == (False, 1)
+    assert output.code == 2
+    assert "is not what ttabench wrote: its accuracy is " in output.err
 
 
 def test_one_cell_is_one_cell(ttabench: Run, out: Path) -> None:
@@ -367,7 +353,7 @@ def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weight
 def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     ttabench: Run, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A damaged record is worse, and one that contradicts itself too."""
+    """A damaged record is worse."""
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     good = measured(replace(cell, dataset=name), 3)
     store = filled(tmp_path / "r", [good])
@@ -375,8 +361,6 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     assert output.code == 4
     assert "1 cell: 1 not run, without their data or weights" in output.out
     assert name in output.out
-    wrong = filled(tmp_path / "wrong", [good, replace(good, cell=replace(good.cell, seed=1), accuracy=1.0)])
-    assert ttabench("verify", wrong.root, *HERE).code == 1
     (shard,) = store.cells.iterdir()
     shard.write_bytes(shard.read_bytes().replace(b'"seconds":', b'"seconds":1'))
     output = ttabench("verify", store.root, *HERE)
@@ -539,12 +523,14 @@ def test_a_method_without_data_here_does_not_pass_beside_others(
     whole = Store.at(out)
     writer = whole.writer()
     good = next(iter(whole.latest().values())).result
-    writer.append(replace(good, cell=replace(good.cell, label="mine", dataset="nowhere-c-local")))
+    writer.append(
+        replace(good, cell=replace(good.cell, label=f"{good.cell.method}[mine]", dataset="nowhere-c-local"))
+    )
     writer.close()
     output = ttabench("verify", out, "--workers", "1", "--at-most", "300", "--json")
     report = json.loads(output.out)
     assert output.code == 5
-    assert report["unmeasured_methods"] == ["mine"]
+    assert report["unmeasured_methods"] == [f"{good.cell.method}[mine]"]
     assert report["agrees"] is False
     assert report["not_drawn"] == 0
 
@@ -691,19 +677,6 @@ def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) 
     results = verify.Rerun(cells, "cpu", tmp_path)(lambda event: None, WorkerState())
     assert [result.cell for result in results] == [*cells]
     assert {result.status for result in results} == {"failed"}
-
-
-@pytest.mark.parametrize(("verdict", "stays"), [("within", "differs"), ("failed", "failed")])
-def test_a_cell_that_contradicts_itself_does_not_agree_and_keeps_all_notes(
-    cell: Any, verdict: Any, stays: str
-) -> None:
-    right = measured(cell, 0)
-    checked = replace(verify.compare(record(right), right, NOW), verdict=verdict, notes=("torch 1 then",))
-    wrong = replace(checked, verdict="differs", notes=("the record contradicts itself",))
-    (check,) = verify.joined([checked], [wrong])
-    assert check.verdict == stays
-    assert check.notes == ("the record contradicts itself", "torch 1 then")
-    assert verify.joined([], [wrong]) == [wrong]
 
 
 def test_what_differs_between_two_machines_is_said() -> None:

@@ -8,7 +8,7 @@ from ttabench.cell import Cell
 from ttabench.data.drawn import Drawn
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet_subset import ImageNetSubset
-from ttabench.errors import counted
+from ttabench.errors import counted, first_of
 from ttabench.provenance.staleness import by_importance
 from ttabench.registry import method
 from ttabench.store import Store
@@ -60,11 +60,5 @@ def counts(agenda: Agenda) -> str:
         parts.append(f"{len(agenda.not_applicable)} n/a ({why})")
     text = ", ".join(parts) + "."
     for name, changes in sorted(agenda.stale.items()):
-        text += f"\nStale, computed again: {name}: {_first(by_importance(changes), 3)}."
+        text += f"\nStale, computed again: {name}: {first_of(by_importance(changes), 3)}."
     return text
-
-
-def _first(texts: list[str], count: int) -> str:
-    """The first texts, and how many more there are."""
-    more = len(texts) - count
-    return ", ".join(texts[:count]) + (f" and {more} more" if more > 0 else "")
