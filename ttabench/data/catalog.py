@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ttabench.corruptions.names import CORRUPTIONS, SEVERITIES
 from ttabench.data.data_root import data_root
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
@@ -228,7 +229,8 @@ def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
     fetch = f"ttabench data fetch {facts.name}"
     state: State
     if len(present) == len(folders):
-        state, note = "here", ""
+        note = _gaps(facts, root)
+        state = "partly" if note else "here"
     elif present:
         missing = ", ".join(folder.name for folder in folders if folder not in present)
         state, note = "partly", f"{missing} is missing; {fetch}"
@@ -237,6 +239,27 @@ def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
         state, note = "not here", f"{download / 1e9:.1f} GB to download; {fetch}"
     path = str(present[0]) if present else ""
     return Entry(facts.name, state, sum(map(_bytes_below, present)), path, note)
+
+
+def _gaps(facts: PublishedDataset, root: Path) -> str:
+    """What is here of a dataset whose folders are here and not complete; "" where they are.
+
+    Images are not counted; `ttabench data verify` does.
+    """
+    from ttabench.data.published.imagenet import FolderC
+    from ttabench.data.published.imagenet_subset import severities_here, there
+
+    try:
+        data = _open_published(facts, root)
+    except UserError as problem:
+        return str(problem)
+    if facts.shifted:
+        return ""
+    absent = [name for name in CORRUPTIONS if name not in data.corruptions]
+    if isinstance(data, FolderC):
+        whole = not absent and all(severities_here(data, name) == SEVERITIES for name in CORRUPTIONS)
+        return "" if whole else there(data)
+    return f"{', '.join(absent)} missing" if absent else ""
 
 
 def _bytes_below(folder: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.fingerprint import folder_sha256
@@ -449,7 +450,8 @@ def test_published_facts_are_consistent() -> None:
     assert all("8206060" in url for url in urls)
 
 
-def test_listing_tells_what_is_here(cifar: Path) -> None:
+def test_listing_tells_what_is_here(tmp_path: Path) -> None:
+    cifar = fakes.make_cifar(tmp_path, corruptions=CORRUPTIONS)
     (cifar / "Tiny-ImageNet-C").mkdir()
     result = {entry.name: entry for entry in catalog.listing(cifar)}
     assert result["cifar10-c"].state == "here"
@@ -459,6 +461,22 @@ def test_listing_tells_what_is_here(cifar: Path) -> None:
     assert "tiny-imagenet-200 is missing" in result["tinyimagenet-c"].note
     assert result["imagenet-c"].state == "not here"
     assert "66.0 GB to download" in result["imagenet-c"].note
+
+
+def test_listing_tells_which_corruptions_and_severities_are_missing(cifar: Path) -> None:
+    def entry(name: str) -> catalog.Entry:
+        return next(each for each in catalog.listing(cifar) if each.name == name)
+
+    assert entry("cifar10-c").state == "partly"
+    assert entry("cifar10-c").note.startswith("shot_noise, impulse_noise, ")
+    assert entry("cifar10-c").note.endswith(" missing")
+    fakes.make_tiny(cifar, corruptions=CORRUPTIONS)
+    assert (entry("tinyimagenet-c").state, entry("tinyimagenet-c").note) == ("here", "")
+    shutil.rmtree(cifar / "Tiny-ImageNet-C" / "fog" / "3")
+    assert entry("tinyimagenet-c").state == "partly"
+    assert "fog 1,2,4,5; " in entry("tinyimagenet-c").note
+    shutil.rmtree(cifar / "tiny-imagenet-200" / "val")
+    assert "is missing or empty" in entry("tinyimagenet-c").note
 
 
 def test_other_sizes_are_other_datasets(cifar: Path) -> None:

@@ -21,7 +21,7 @@ from ttabench.data.drawn import balanced_rows
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
-from ttabench.data.published.imagenet import Files, ImageNetC
+from ttabench.data.published.imagenet import Files, FolderC, ImageNetC
 from ttabench.errors import UserError
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
@@ -147,12 +147,12 @@ def names_in(folder: Path) -> tuple[str, ...]:
     )
 
 
-def severities_here(data: ImageNetC, corruption: str) -> tuple[int, ...]:
+def severities_here(data: FolderC, corruption: str) -> tuple[int, ...]:
     """The severities of a corruption that there are folders of."""
     return tuple(s for s in SEVERITIES if f"corrupted/{corruption}/{s}" in data.pieces())
 
 
-def there(data: ImageNetC) -> str:
+def there(data: FolderC) -> str:
     """What a partial download holds: ``there: fog 1-5; snow 5``."""
     parts = []
     for corruption in data.corruptions:
