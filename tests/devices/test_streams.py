@@ -51,6 +51,7 @@ def follow(name: str, checkpoint: Checkpoint | None, last: int = 0) -> tuple[Eva
     return done, seen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
 # Fused Adam and batch norm, two copies of a network, a memory of images, supports that grow, a decorruptor
 # with its bank, and CMA-ES in double precision.

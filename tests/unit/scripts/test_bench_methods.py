@@ -83,6 +83,7 @@ BEFORE_LOGITS = ("actmad", "actmad_vit", "ttac", "coral", "spa", "dpcore")
 TRANSFORMERS = {"actmad_vit": "cct_2_3x2", "dpcore": "cct_2_3x2", "rem": "vit_2_4"}
 
 
+@pytest.mark.slow
 @each(
     "case",
     [case for case in CASES if case.floor and not (case.epochs or case.floor.viewed)],
