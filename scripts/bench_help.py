@@ -1,7 +1,6 @@
-"""How long ``ttabench --help`` and verbs that need no torch take, against starting Python alone, in one run.
+"""How long ``ttabench --help`` and short verbs take, against starting Python alone, in one run.
 
-Each verb runs once before it is measured: what it tells of methods is then in the cache. ``import torch`` is
-what they would take at least if they imported it.
+``import torch`` is what those verbs take at least that describe methods, as methods import it.
 
 Usage: python scripts/bench_help.py [--runs 7]
 """

@@ -1,9 +1,8 @@
-"""What the listings show of methods, architectures and figures: plain data, without importing torch twice."""
+"""What the listings show of methods, architectures and figures: plain data. Methods import torch."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 import typing
 import warnings
@@ -12,32 +11,32 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
-from ttabench.cli._remembered import remembered
-from ttabench.errors import UserError, counted, unknown
+from ttabench.errors import UserError, counted
 from ttabench.method.spelling import parse_method
 
 if TYPE_CHECKING:
     from ttabench.method import Architecture, Method, Needs
 
 Fact = dict[str, Any]
+Tried = tuple[list[Any], list[str]]  # what could be described, and why the rest could not
 Used = Sequence[tuple[str, Mapping[str, Any]]]  # names, with settings
 BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 
 
 def methods() -> list[Fact]:
     """Every method that can be used; a warning names the others."""
-    return _listed("methods", _all_methods)
+    return _listed(_all_methods())
 
 
 def figures() -> list[Fact]:
     """Every figure that can be used; a warning names the others."""
-    return _listed("figures", _all_figures)
+    return _listed(_all_figures())
 
 
 def tried_methods() -> tuple[list[str], list[str]]:
     """The names of the methods that can be used, and why the others cannot, one sentence each."""
-    facts = _facts("methods", _all_methods)
-    return [fact["name"] for fact in facts["listed"]], list(facts["broken"])
+    listed, broken = _all_methods()
+    return [fact["name"] for fact in listed], broken
 
 
 def method(text: str) -> Fact:
@@ -45,15 +44,11 @@ def method(text: str) -> Fact:
 
     Raises UserError where there is no such method or setting, or the method cannot be used.
     """
-    name, given = parse_method(text)
-    if given:
-        return dict(remembered(f"method {text}", lambda: _with_settings(name, given)))
-    facts = _facts("methods", _all_methods)
-    if fact := next((fact for fact in facts["listed"] if fact["name"] == name), None):
-        return dict(fact)
-    if why := next((text for text in facts["broken"] if text.startswith(f"method '{name}' ")), ""):
-        raise UserError(why)
-    raise unknown("method", name, registry.method_names(), registry.LISTED)
+    listed, broken = _tried("method", [parse_method(text)], _with_settings)
+    if broken:
+        raise UserError(broken[0])
+    fact: Fact = listed[0]
+    return fact
 
 
 def about(fact: Fact) -> list[tuple[str, str]]:
@@ -87,13 +82,9 @@ def papers(named: Used, stored: Used = ()) -> list[tuple[str, list[str]]]:
     stored  with the settings of results; those that a method no longer has are left out where they are not
             text. A method that cannot be used gives a warning.
     """
-
-    def answer() -> Fact:
-        entries = [(name, _papers(name, settings)) for name, settings in named]
-        fact = _tried("method", stored, lambda name, settings: (name, _papers(name, settings)))
-        return {**fact, "listed": [*entries, *fact["listed"]]}
-
-    return [(name, entries) for name, entries in _listed(f"papers {json.dumps([named, stored])}", answer)]
+    entries = [(name, _papers(name, settings)) for name, settings in named]
+    tried = _tried("method", stored, lambda name, settings: (name, _papers(name, settings)))
+    return [*entries, *_listed(tried)]
 
 
 def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
@@ -108,20 +99,15 @@ def _papers(name: str, settings: Mapping[str, Any]) -> list[str]:
     return [paper.bibtex() for paper in cls.papers_of(config)]
 
 
-def _listed(what: str, answer: Callable[[], Fact]) -> list[Any]:
-    facts = _facts(what, answer)
-    for text in facts["broken"]:
+def _listed(tried: Tried) -> list[Any]:
+    listed, broken = tried
+    for text in broken:
         warnings.warn(f"skipped: {text}", stacklevel=3)
-    return list(facts["listed"])
+    return listed
 
 
-def _facts(what: str, answer: Callable[[], Fact]) -> Fact:
-    facts: Fact = remembered(what, answer, keep=lambda fact: not fact["broken"])
-    return facts
-
-
-def _tried(kind: str, used: Used, make: Callable[[str, Mapping[str, Any]], Any]) -> Fact:
-    """What is made of plugins, as ``listed``, and why the others are left out, as ``broken``."""
+def _tried(kind: str, used: Used, make: Callable[[str, Mapping[str, Any]], Any]) -> Tried:
+    """What is made of plugins, and why the others are left out."""
     listed, broken = [], []
     for name, settings in used:
         try:
@@ -131,13 +117,13 @@ def _tried(kind: str, used: Used, make: Callable[[str, Mapping[str, Any]], Any])
         except Exception as problem:  # of the plugin's code
             what = f"{kind} '{name}' cannot be described ({type(problem).__name__}: {problem})"
             broken.append(f"{what}; fix or uninstall its package.")
-    return {"listed": listed, "broken": broken}
+    return listed, broken
 
 
 # ---- methods
 
 
-def _all_methods() -> Fact:
+def _all_methods() -> Tried:
     archs = _architectures()
     names: Used = [(name, {}) for name in registry.method_names()]
     return _tried("method", names, lambda name, given: _method(registry.method(name), archs, given))
@@ -339,7 +325,7 @@ def _comments(cls: type[Any]) -> dict[str, str]:
 # ---- figures
 
 
-def _all_figures() -> Fact:
+def _all_figures() -> Tried:
     return _tried("figure", [(name, {}) for name in registry.figure_names()], _figure)
 
 

@@ -19,7 +19,6 @@ from tests.unit.cli.test_views import results as results  # the fixture
 from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.cli import _facts, command
-from ttabench.cli._remembered import remembered
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.system.cores import ONE_NUMPY_THREAD
 
@@ -232,12 +231,9 @@ import os
 assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
 """
 WITHOUT_TORCH = (
-    "list methods", "list methods tent", "list settings quantile", "list archs", "list datasets",
-    "list corruptions", "figure --list", "cite --methods sar", "cite RESULTS", "status RESULTS",
-    "compare RESULTS RESULTS", "diff RESULTS RESULTS", "data list",
-    "report RESULTS --format csv,markdown --out OUT", "doctor",
+    "list archs", "list datasets", "list corruptions", "status RESULTS", "compare RESULTS RESULTS",
+    "diff RESULTS RESULTS", "data list", "report RESULTS --format csv,markdown --out OUT",
 )  # fmt: skip
-KEEPS_FACTS = ("list methods", "figure --list", "cite --methods sar", "cite RESULTS")
 
 
 def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
@@ -247,19 +243,13 @@ def without_torch(*commands: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(script, capture_output=True, text=True, env=usual, check=False)
 
 
-def test_torch_is_not_imported_and_numpy_has_one_thread(ttabench: Run, results: Path, tmp_path: Path) -> None:
-    gpu = any(Path(f"/dev/{name}").exists() for name in ("nvidiactl", "kfd", "dri"))
-    commands = {
-        given: given.replace("RESULTS", str(results)).replace("OUT", str(tmp_path / "out")).split()
-        for given in WITHOUT_TORCH
-        if not (gpu and given == "doctor")  # only torch can tell whether it can use a GPU
-    }
-    for given in KEEPS_FACTS:  # facts about methods are kept by the first that asks
-        assert ttabench(*commands[given]).code == 0
-    done = without_torch(*commands.values())
+def test_torch_is_not_imported_and_numpy_has_one_thread(results: Path, tmp_path: Path) -> None:
+    places = {"RESULTS": str(results), "OUT": str(tmp_path / "out")}
+    texts = [re.sub("RESULTS|OUT", lambda found: places[found[0]], each) for each in WITHOUT_TORCH]
+    done = without_torch(*map(str.split, texts))
     assert done.returncode == 0, done.stdout[done.stdout.rfind("$ ") :] + done.stderr
     answers = [answer.partition("\n") for answer in f"\n{done.stdout}".split("\n$ ")[1:]]
-    assert [given for given, _, _ in answers] == [" ".join(words) for words in commands.values()]
+    assert [given for given, _, _ in answers] == texts
     assert all(answer for _, _, answer in answers)
 
 
@@ -276,37 +266,6 @@ def test_a_worker_imports_the_engine_of_corruptions_on_use_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_a_fact_is_asked_for_again_when_code_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    plugin = tmp_path / "my_plugin.py"
-    plugin.write_text("x = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    point = type("Point", (), {"value": "my_plugin:x", "dist": None})()
-    monkeypatch.setattr(registry, "entry_points", lambda group: {"mine": point})
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
-    answers = iter(["one", "two"])
-    assert remembered("what?", lambda: next(answers)) == "one"
-    assert remembered("what?", lambda: next(answers)) == "one"
-    plugin.write_text("x = 2\n")
-    assert remembered("what?", lambda: next(answers)) == "two"
-
-
-def test_a_broken_package_is_told_each_time_and_not_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
-    asked = []
-
-    def answer() -> dict[str, list[str]]:
-        asked.append(1)
-        return {"listed": [], "broken": ["method 'x' cannot be imported"]}
-
-    monkeypatch.setattr(_facts, "_all_methods", answer)
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="method 'x' cannot be imported"):
-            _facts.methods()
-    assert len(asked) == 2
 
 
 # ---- methods and settings in full
