@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 SWEEPS = ROOT / "scripts" / "reference"
 RESULTS = ROOT / "results" / "reference"
+WEIGHTS = SWEEPS / "weights"
+"""Weights that the recipe trained before, as it stores them: each with a JSON file that has its name."""
 RECIPE = "fast-portable"
 """Of the networks that are trained for CIFAR: the same weights on every x86-64 processor with AVX2."""
 EPOCHS = {
@@ -92,13 +94,16 @@ def prepare(
 
 
 def trained(arch: str, known: Dataset, data: Path, epochs: int = 0) -> Path:
-    """The weights of a network that `known` trains, as a file in `data`; trained now if it was not before.
+    """The weights of a network that `known` trains: those of :data:`WEIGHTS`, else trained now, into `data`.
 
     `epochs` of 0 are those of the recipe.
     """
+    from ttabench.models.checkpoints import cache
     from ttabench.models.trained_model import TrainedModel
 
     model = TrainedModel(arch, known, recipe=RECIPE, epochs=epochs)
+    if stored := cache.read(WEIGHTS / model.plan.path.name):
+        return stored.weights.relative_to(ROOT)
     if not model.ready:
         other = ("--epochs", str(epochs)) if epochs else ()
         run("train", "--archs", arch, "--datasets", known.name, "--recipe", RECIPE, *other)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 import tomllib
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +35,8 @@ from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.method.settings import make_config
 from ttabench.method.spelling import split_list
-from ttabench.models.checkpoints.cache import PRETRAINED, read
+from ttabench.models.architectures.build import build
+from ttabench.models.checkpoints.cache import PRETRAINED, open_described, read
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import method_names
@@ -137,7 +139,8 @@ def test_networks_of_a_folder_are_trained_for_its_epochs(
 ) -> None:
     weights, commands = tmp_path / "cct_2-1.safetensors", []
     weights.write_bytes(b"")
-    state = SimpleNamespace(ready=False, weights=lambda: weights)
+    plan = SimpleNamespace(path=Path("cct_2-fast-portable-1.json"))
+    state = SimpleNamespace(ready=False, weights=lambda: weights, plan=plan)
 
     def model(arch: str, known: object, *, recipe: str, epochs: int) -> object:
         state.asked = recipe, epochs
@@ -156,6 +159,13 @@ def test_networks_of_a_folder_are_trained_for_its_epochs(
         assert made == {"--checkpoint": tmp_path / "data" / weights.name}
         assert state.asked == ("fast-portable", epochs)
     assert [command[-1] for command in commands] == ["fast-portable", "8", "130"]
+    kept = script.ROOT / "weights"
+    note = json.dumps({"weights": "cct_2-2.safetensors"})
+    monkeypatch.setattr(script, "WEIGHTS", kept)
+    monkeypatch.setattr("ttabench.models.checkpoints.cache._read", lambda file: json.loads(note))
+    made = script.prepare(script.SWEEPS / "real-cifar10-cct_2.toml", tmp_path / "data")
+    assert made == {"--checkpoint": Path("weights/cct_2-2.safetensors")}
+    assert len(commands) == 3
 
 
 OFFLINE_FILES = [file for file in script.sweeps() if file.stem.endswith("+offline")]
@@ -267,6 +277,7 @@ def test_options_after_the_dashes_replace_those_of_the_script(monkeypatch: pytes
 
 
 STOPPED = """
+import json
 import subprocess
 import sys
 import time
@@ -342,6 +353,24 @@ def test_the_results_of_digits_c_were_made_with_the_weights_of_the_package() -> 
     assert len(packaged) == 2
     records = Store.at(tables.RESULTS / "digits-c").latest(quick=True).values()
     assert {record.data["cell"]["checkpoint"] for record in records} == packaged
+
+
+def test_stored_weights_are_those_of_stored_results() -> None:
+    """The hash in a JSON file is that of its weights, and cells were measured with them."""
+    measured = {
+        record.data["cell"]["checkpoint"]
+        for folder in tables.RESULTS.iterdir() if (folder / "sweep.json").is_file()
+        for record in Store.at(folder).latest(quick=True).values()
+    }  # fmt: skip
+    for file in script.WEIGHTS.glob("*.json"):
+        described = read(file)
+        assert described is not None
+        note = described.note
+        make = partial(
+            build, note["arch"], dataset=note["dataset"], num_classes=100 if "100" in note["dataset"] else 10,
+            image_size=32, mean=note["mean"], std=note["std"],
+        )  # fmt: skip
+        assert open_described(described, make).sha256 in measured
 
 
 def changes_since(results: Path) -> set[str]:
