@@ -21,19 +21,17 @@ def costs(report: Report) -> pd.DataFrame:
     Costs are those of `tables.MEASURED`, NaN where they were not measured. `cells` and `cells_with_cost`
     count the cells of a row, and `notes` says what is missing. `device` names each device on which they ran.
     """
-    lines = []
-    for table in report.tables:
-        for row in filter(lambda row: row.measured, table.rows):
-            mean, source = row.value(MEAN), row.baseline
-            lines.append({
-                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "mode": row.about["mode"],
-                "batch_size": row.about["batch_size"], "accuracy": mean,
-                "increase": math.nan if source is None else mean - source.value(MEAN),
-                **{name: row.about[name] for name in MEASURED}, "device": device(row),
-                "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
-                **given(row.about).columns(), "notes": "; ".join(filter(None, (lacks(row), doubt(row)))),
-            })  # fmt: skip
+    lines = [
+        {
+            "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
+            "arch": row.arch, "method": row.method, "mode": row.about["mode"],
+            "batch_size": row.about["batch_size"], "accuracy": row.value(MEAN), "increase": row.rise,
+            **{name: row.about[name] for name in MEASURED}, "device": device(row),
+            "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
+            **given(row.about).columns(), "notes": "; ".join(filter(None, (lacks(row), doubt(row)))),
+        }
+        for table in report.tables for row in table.rows if row.measured
+    ]  # fmt: skip
     return pd.DataFrame(lines)
 
 

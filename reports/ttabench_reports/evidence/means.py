@@ -23,13 +23,11 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
         for row in filter(lambda row: row.measured, table.rows):
             mean, clean = row.value(MEAN), row.about["clean_accuracy"]
             source = row if row.kind == "source" else row.baseline
-            baseline = math.nan if source is None else source.value(MEAN)
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
                 "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
-                "baseline": baseline,
-                "accuracy": mean, "sd": row.sd[MEAN],
-                "increase": math.nan if source is row else mean - baseline,
+                "baseline": math.nan if source is None else source.value(MEAN),
+                "accuracy": mean, "sd": row.sd[MEAN], "increase": row.rise,
                 "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
                 "seeds": row.about["seeds"], "n_images": row.about["n_images"],
                 "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],

@@ -162,12 +162,11 @@ def statistics(report: Report) -> pd.DataFrame:
         findings = report.findings(table)
         for row in filter(lambda row: row.measured, table.rows):
             finding: evidence.Finding = findings[id(row)]
-            rise = row.value(MEAN) - row.baseline.value(MEAN) if row.baseline else math.nan
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
                 "arch": row.arch, "method": row.method, "mode": row.about["mode"],
                 "accuracy": row.value(MEAN), "low": finding.interval[0], "high": finding.interval[1],
-                "increase": rise, "increase_low": finding.rise_interval[0],
+                "increase": row.rise, "increase_low": finding.rise_interval[0],
                 "increase_high": finding.rise_interval[1],
                 **{name: getattr(finding, name) if finding.record else None for name in TALLY},
                 "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,

@@ -45,7 +45,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         several=overview.several(lines),
         lines=lines,
         marks=overview.marks(lines),
-        how=words.join(words.ranking(report.tables), words.remarks(report.tables), words.GIVEN),
+        how=words.how_to_read(report.tables),
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
         figures=pictures,
         left_out=left_out,

@@ -46,9 +46,7 @@ class Line:
     @property
     def increase(self) -> float:
         """Points above Source, the difference of the printed numbers; NaN where there is none."""
-        if self.row.baseline is None:
-            return math.nan
-        return round(self.row.printed(MEAN) - self.row.baseline.printed(MEAN), 1) + 0.0
+        return round(self.row.printed_rise, 1) + 0.0
 
     @property
     def interval(self) -> str:

@@ -9,18 +9,16 @@ from ttabench_reports.tables.table import LEGEND, Row, Table
 from ttabench_reports.words.unset_settings import defaults
 
 
-def protocol(table: Table, seeds: str = "Mean") -> str:
+def protocol(table: Table) -> str:
     """How the numbers were measured."""
-    counted = f" {seeds} over {table.seeds} seeds." if table.seeds else ""
     rows = (row for row in table.rows if row.measured)
-    return words.join(f"Protocol: {table.brief}.{counted}", *table.remarks, defaults(rows))
+    return words.join(words.protocol(table), *table.remarks, defaults(rows))
 
 
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
     """What the marks mean that these rows carry; ends with a space, if there is any."""
     chosen = list(rows)
-    used = [mark for mark in LEGEND if any(mark in row.flags for row in chosen)]
-    sentences = [f"{mark} {LEGEND[mark]}." for mark in used]
+    sentences = []
     words = {word for row in chosen for column in columns if (word := row.words.get(column))}
     if words & {"n/a", "failed", "–"}:
         sentences.append(
@@ -28,7 +26,7 @@ def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
         )
     if any(row.letters.get(column) for row in chosen for column in columns if column not in row.words):
         sentences.append("A dot: an alarm, or a seed without a number; see the table's footnotes.")
-    return "".join(f"{sentence} " for sentence in sentences)
+    return flags(chosen) + "".join(f"{sentence} " for sentence in sentences)
 
 
 def flags(rows: Iterable[Row]) -> str:

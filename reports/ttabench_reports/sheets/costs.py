@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ttabench_reports.cells import costs_apart
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
-from ttabench_reports.tables.table import Row
+from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, measured_rows
+from ttabench_reports.tables.build import MEASURED
+from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
 
 FOOTER = (
@@ -21,33 +23,35 @@ FOOTER = (
     "Times hold for {where}; passes hold everywhere."
 )
 APART = "Times and memory were measured apart, with nothing beside, on {}."
+FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
+IN_WORDS = (
+    "times Source's forward pass", "ms per image", "forward passes per image", "backward passes per image",
+    "adapted parameters", "MB more of host memory", "MB of device memory",
+)  # fmt: skip
+"""What the numbers of :data:`MEASURED` count."""
 
 
 def cost(report: Report) -> Sheet | None:
     """None where no cell has a cost."""
-    parts, notes = [], TableNotes()
     rows = [row for table in report.tables for row in measured_rows(table)]
     if not any(row.about["costs"] for row in rows):
         return None
+    notes = TableNotes()
     on_device = any(row.about["device_mb"] > 0 for row in rows)
-    for table in report.tables:
-        blocks: list[list[Line]] = []
-        for arch, rows_of_arch in words.archs(measured_rows(table)).items():
-            block: list[Line] = []
-            for row in rows_of_arch:
-                name = notes.label(row)
-                said = filter(None, (costs.lacks(row), costs.doubt(row)))
-                marks = name.marks + "".join(map(notes.mark, said))
-                block.append([
-                    Entry(arch if not block else ""), Entry(name.text, marks=marks), words.short(row),
-                    Entry(str(row.about["batch_size"])), notes.accuracy(row, table, ranked=False),
-                    *_numbers(row, on_device),
-                ])  # fmt: skip
-            blocks.append(block)
-        parts.append(Group(table.heading, blocks))
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Batch"), Head("Accuracy"),
-             Head("C"), Head("ms/image"), Head("Forward"), Head("Backward"), Head("Parameters"),
-             Head("Host"), *([Head("Device")] if on_device else [])]  # fmt: skip
+
+    def line(table: Table, row: Row, first: bool) -> Line:
+        model, name, given = notes.names([row], model=first)
+        said = filter(None, (costs.lacks(row), costs.doubt(row)))
+        name = replace(name, marks=name.marks + "".join(map(notes.mark, said)))
+        accuracy = notes.accuracy(row, table, ranked=False)
+        missing = row.words.get(MEAN, "–") if not row.about["measured"] else "–"
+        numbers = [Entry(text or missing, small=not text) for text in _texts(row)]
+        batch = Entry(str(row.about["batch_size"]))
+        return [model, name, given, batch, accuracy, *(numbers if on_device else numbers[:-1])]
+
+    parts = groups(report.tables, line)
+    titles = ("Batch", "Accuracy", "C", "ms/image", "Forward", "Backward", "Parameters", "Host")
+    heads = [*NAMES, *map(Head, (*titles, "Device") if on_device else titles)]
     devices = sorted({name for row in rows for name in costs.device(row).split(", ") if name})
     footer = FOOTER.format(
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
@@ -65,33 +69,17 @@ def cost(report: Report) -> Sheet | None:
 
 def in_words(row: Row) -> str:
     """The cost of a row in one line, as far as it is known: ``2.8 times Source's forward pass; …``."""
-    about = row.about
-    known = (
-        (_decimals(about["compute_ratio"]), "{} times Source's forward pass"),
-        (_decimals(about["ms_per_image"]), "{} ms per image"),
-        (_decimals(about["forward_passes"], whole=True), "{} forward passes per image"),
-        (_decimals(about["backward_passes"], whole=True), "{} backward passes per image"),
-        (_count(about["adapted_parameters"]), "{} adapted parameters"),
-        (_count(about["host_mb"]), "{} MB more of host memory"),
-        (_count(about["device_mb"]), "{} MB of device memory"),
-    )
-    return "; ".join(meaning.format(text) for text, meaning in known if text)
+    known = zip(_texts(row), IN_WORDS, strict=True)
+    return "; ".join(f"{text} {meaning}" for text, meaning in known if text)
 
 
-def _numbers(row: Row, on_device: bool) -> list[Entry]:
-    about = row.about
-    texts = [
-        _decimals(about["compute_ratio"]),
-        _decimals(about["ms_per_image"]),
-        _decimals(about["forward_passes"], whole=True),
-        _decimals(about["backward_passes"], whole=True),
-        _count(about["adapted_parameters"]),
-        _count(about["host_mb"]),
-    ]
-    if on_device:
-        texts.append(_count(about["device_mb"]))
-    missing = row.words.get(MEAN, "–") if not about["measured"] else "–"
-    return [Entry(text or missing, small=not text) for text in texts]
+def _texts(row: Row) -> list[str]:
+    """What is known of the cost of a row, in the order of :data:`MEASURED`; "" for what is not."""
+    return [
+        _decimals(row.about[name], whole=name.endswith("_passes")) if name in FRACTIONS
+        else _count(row.about[name])
+        for name in MEASURED
+    ]  # fmt: skip
 
 
 def _decimals(value: float, *, whole: bool = False) -> str:

@@ -85,32 +85,19 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         f"Accuracy drop (%) from clean images to the mean {words.over(tables)}{where}.",
         words.measured(tables),
     )
-    limited = any(
-        row.about["limit"] or is_subset(table.key["dataset"])
-        for table in tables
-        for row in measured_rows(table)
-    )
+    listed = [(row, table) for table in tables for row in measured_rows(table)]
+    limited = any(row.about["limit"] or is_subset(table.key["dataset"]) for row, table in listed)
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
-        WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
+        WHOLE if any(row.about["scored_classes"] for row, _ in listed) else "",
         LIMITED if limited else "",
         words.remarks(tables),
         words.GIVEN,
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
-    return Sheet(
-        name,
-        caption,
-        footer,
-        heads,
-        [Group("", list(blocks.values()))],
-        over,
-        3,
-        notes.texts,
-        cuts,
-        main=True,
-    )
+    parts = [Group("", list(blocks.values()))]
+    return Sheet(name, caption, footer, heads, parts, over, 3, notes.texts, cuts, main=True)
 
 
 def _known_clean(row: Row) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -11,104 +11,76 @@ from ttabench_reports.evidence.findings import Finding
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, measured_rows
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
 BASELINE = "Baseline: the source classifier, not adapted. Increase: the difference of the printed numbers."
+INTERVAL = "95\u00a0% interval"
 
 
 def summary(report: Report) -> Sheet:
     """Baseline, accuracy, increase, corruptions won and lost, best published number."""
-    parts, notes = [], TableNotes()
-    beside = _BestPublished(report.published)
-    for table in report.tables:
-        findings = report.findings(table)
-        blocks: list[list[Line]] = []
-        for arch, rows in words.archs(measured_rows(table)).items():
-            block: list[Line] = []
-            for row in _without_source(rows):
-                rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
-                finding = findings[id(row)]
-                line = [
-                    Entry(arch if not block else ""), notes.label(row), words.short(row),
-                    Entry(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
-                    notes.accuracy(row, table),
-                    Entry(words.interval(*finding.interval), small=True),
-                    Entry(words.signed(rise) or "–"),
-                    Entry(finding.record or "–"),
-                ]  # fmt: skip
-                if report.published is not None:
-                    line.append(
-                        beside(table, row.arch, {row.about["base"] for row in rows}) if not block else Entry()
-                    )
-                block.append(line)
-            blocks.append(block)
-        parts.append(Group(table.heading, blocks))
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Baseline"), Head("Accuracy"),
-             Head("95\u00a0% interval"), Head("Increase"), Head("W/T/L")]  # fmt: skip
-    if report.published is not None:
+    notes, beside = TableNotes(), _BestPublished(report.published)
+
+    def line(table: Table, row: Row, first: bool) -> Line:
+        finding = report.findings(table)[id(row)]
+        published = [] if beside.known is None else [beside(table, row.arch) if first else Entry()]
+        return [
+            *notes.names([row], model=first),
+            Entry(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
+            notes.accuracy(row, table),
+            Entry(words.interval(*finding.interval), small=True),
+            Entry(words.signed(row.printed_rise) or "–"),
+            Entry(finding.record or "–"),
+            *published,
+        ]
+
+    parts = groups(report.tables, line, _without_source)
+    heads = [*NAMES, *map(Head, ("Baseline", "Accuracy", INTERVAL, "Increase", "W/T/L"))]
+    if beside.known is not None:
         heads.append(Head("Best published"))
     caption = words.join(f"Mean accuracy (%) {words.over(report.tables)}.", words.measured(report.tables))
     all_findings = _findings(report)
+    how = words.join(beside.sources, words.how_to_read(report.tables))
     footer = words.join(
         BASELINE,
-        f"95\u00a0% interval: bootstrap over images{_seeds_too(report.tables)}."
-        if _intervals(all_findings)
-        else "",
+        f"{INTERVAL}: bootstrap over images{_seeds_too(report.tables)}." if _intervals(all_findings) else "",
         "W/T/L: corruptions won, tied and lost against Source (paired tests, Holm-corrected, 5\u00a0%)."
         if any(one.record for one in all_findings)
         else "",
-        beside.sources,
-        words.ranking(report.tables),
-        words.remarks(report.tables),
-        words.GIVEN,
-    )
-    brief = words.join(
-        BASELINE, beside.sources, words.ranking(report.tables), words.remarks(report.tables), words.GIVEN
+        how,
     )
     return Sheet(
-        "summary",
-        caption,
-        footer,
-        heads,
-        parts,
-        labels=2,
-        notes=notes.texts,
-        spared=(5, 7),
-        brief=brief,
-        main=True,
-    ).without_empty((5, 7))
+        "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7),
+        brief=words.join(BASELINE, how), main=True,
+    ).without_empty((5, 7))  # fmt: skip
 
 
 def statistics(report: Report) -> Sheet:
     """Intervals, Holm-corrected p-values and mean ranks."""
-    parts, notes = [], TableNotes()
-    for table in report.tables:
-        findings = report.findings(table)
-        blocks: list[list[Line]] = []
-        for arch, rows in words.archs(measured_rows(table)).items():
-            block: list[Line] = []
-            for row in rows:
-                finding = findings[id(row)]
-                rise = row.printed(MEAN) - row.baseline.printed(MEAN) if row.baseline else math.nan
-                block.append([
-                    Entry(arch if not block else ""), notes.label(row), words.short(row),
-                    notes.accuracy(row, table),
-                    Entry(words.interval(*finding.interval), small=True), Entry(words.signed(rise)),
-                    Entry(words.interval(*finding.rise_interval, sign=True), small=True),
-                    Entry(finding.record), Entry(words.p_value(finding.p_source)),
-                    Entry(words.p_value(finding.p_best)),
-                    Entry("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
-                    Entry(words.number(row.reliability.error if row.reliability else math.nan)),
-                ])  # fmt: skip
-            blocks.append(block)
-        parts.append(Group(table.heading, blocks))
-    heads = [Head("Model", "l"), Head("Method", "l"), Head("Given", "l"), Head("Accuracy"),
-             Head("95\u00a0% interval"), Head("Increase"), Head("95\u00a0% interval"), Head("W/T/L"),
-             Head("p (Source)"), Head("p (best)"), Head("Rank"), Head("ECE")]  # fmt: skip
+    notes = TableNotes()
+
+    def line(table: Table, row: Row, first: bool) -> Line:
+        finding = report.findings(table)[id(row)]
+        return [
+            *notes.names([row], model=first),
+            notes.accuracy(row, table),
+            Entry(words.interval(*finding.interval), small=True),
+            Entry(words.signed(row.printed_rise)),
+            Entry(words.interval(*finding.rise_interval, sign=True), small=True),
+            Entry(finding.record),
+            Entry(words.p_value(finding.p_source)),
+            Entry(words.p_value(finding.p_best)),
+            Entry("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
+            Entry(words.number(row.reliability.error if row.reliability else math.nan)),
+        ]
+
+    parts = groups(report.tables, line)
+    titles = ("Accuracy", INTERVAL, "Increase", INTERVAL, "W/T/L", "p (Source)", "p (best)", "Rank", "ECE")
+    heads = [*NAMES, *map(Head, titles)]
     all_findings = _findings(report)
     intervals, won = _intervals(all_findings), any(one.record for one in all_findings)
     tested = any(not (math.isnan(one.p_source) and math.isnan(one.p_best)) for one in all_findings)
@@ -117,7 +89,7 @@ def statistics(report: Report) -> Sheet:
         f"Mean accuracies (%) {words.over(report.tables)}{what}.", words.measured(report.tables)
     )
     footer = words.join(
-        f"95\u00a0% intervals: paired bootstrap over images{_seeds_too(report.tables)}." if intervals else "",
+        f"{INTERVAL}s: paired bootstrap over images{_seeds_too(report.tables)}." if intervals else "",
         "W/T/L: corruptions won, tied and lost against Source, Holm-corrected over the corruptions of a row."
         if won
         else "",
@@ -129,9 +101,7 @@ def statistics(report: Report) -> Sheet:
         "ECE: expected calibration error (%), mean over the corruptions."
         if any(row.reliability for table in report.tables for row in table.rows)
         else "",
-        words.ranking(report.tables),
-        words.remarks(report.tables),
-        words.GIVEN,
+        words.how_to_read(report.tables),
     )
     sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
     return sheet.without_empty((4, 6, 7, 8, 9, 11))
@@ -172,14 +142,15 @@ class _BestPublished:
         self.used: dict[str, None] = {}
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
-    def __call__(self, table: Table, arch: str, bases: set[str]) -> Entry:
-        if self.known is None:
-            return Entry()
-        key: Mapping[str, object] = table.key
+    def __call__(self, table: Table, arch: str) -> Entry:
+        """Only where there are published numbers."""
+        assert self.known is not None
+        key = table.key
         here = self.known[
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
+        bases = {row.about["base"] for row in measured_rows(table) if row.arch == arch}
         own = [
             _is_proposed(*pair) and pair[1].partition("[")[0] in bases
             for pair in zip(here["publication"], here["method"], strict=True)

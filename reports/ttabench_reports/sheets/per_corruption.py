@@ -27,9 +27,9 @@ def _sheet(table: Table, name: str, columns: Sequence[str], increase: bool) -> S
         Group(arch, list(_blocks(members, table, columns))) for arch, members in words.archs(rows).items()
     ]
     heads = [Head("", "l"), Head("Given", "l"), *(Head(naming.title(c), rotated=True) for c in columns)]
-    seeds = f"Mean over {table.seeds} seeds, standard deviation below." if table.seeds else ""
-    caption = words.join(f"Accuracy (%) on {table.heading}. Protocol: {table.brief}.", seeds)
-    footer = words.join(words.increase(rows), words.ranking([table]), words.remarks([table]), words.GIVEN)
+    measured = words.protocol(table, ", standard deviation below")
+    caption = f"Accuracy (%) on {table.heading}. {measured}"
+    footer = words.join(words.increase(rows), words.how_to_read([table]))
     half = 2 + (len(columns) - 1) // 2
     cuts = (half,) if len(columns) > 9 else ()
     notes = dict(table.legend(columns, rows))
@@ -62,11 +62,8 @@ def _lines(row: Row, table: Table, columns: Sequence[str]) -> Iterator[Line]:
     yield [words.label(row), words.short(row), *cells]
     if _varies(row, columns):
         spread = (row.sd.get(c, math.nan) for c in columns)
-        yield [
-            Entry(),
-            Entry(),
-            *(Entry("" if math.isnan(sd) else f"±{sd:.1f}", small=True) for sd in spread),
-        ]
+        texts = ("" if math.isnan(sd) else f"±{sd:.1f}" for sd in spread)
+        yield [Entry(), Entry(), *(Entry(text, small=True) for text in texts)]
 
 
 def _varies(row: Row, columns: Sequence[str]) -> bool:

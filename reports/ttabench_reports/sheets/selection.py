@@ -39,9 +39,10 @@ def sheet(made: Sequence[Choice]) -> Sheet:
     caption = words.join(
         f"Choosing settings without labels: mean accuracy (%) {words.over(tables)}.", words.measured(tables)
     )
-    letters = {chr(ord("a") + k): notes.text(chr(ord("a") + k)) for k in range(len(notes.kinds))}
     footer = words.join(FOOTER, words.remarks(tables))
-    return Sheet("select", caption, footer, heads, parts, labels=3, notes=letters, spared=(3, 6), wide=True)
+    return Sheet(
+        "select", caption, footer, heads, parts, labels=3, notes=notes.texts, spared=(3, 6), wide=True
+    )
 
 
 def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:

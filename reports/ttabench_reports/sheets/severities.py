@@ -28,21 +28,12 @@ def _severity(family: Family) -> Sheet:
             notes.accuracy(row, table) if row else Entry("–") for row, table in zip(rows, tables, strict=True)
         ]
         block.append([*notes.names([row for row in rows if row], model=not block), *cells])
-    heads = [*NAMES]
-    heads += [Head(f"Severity {table.key['severity']}") for table in tables]
+    heads = [*NAMES, *(Head(f"Severity {table.key['severity']}") for table in tables)]
     caption = words.join(
         f"Mean accuracy (%) over the corruptions of {family.heading} by severity.",
         words.measured(tables),
     )
-    footer = words.join(words.ranking(tables), words.remarks(tables), words.GIVEN)
     name = f"severity_{naming.slug(family.title)}"
-    return Sheet(
-        name,
-        caption,
-        footer,
-        heads,
-        [Group("", list(blocks.values()))],
-        labels=2,
-        notes=notes.texts,
-        main=True,
-    )
+    parts = [Group("", list(blocks.values()))]
+    footer = words.how_to_read(tables)
+    return Sheet(name, caption, footer, heads, parts, labels=2, notes=notes.texts, main=True)

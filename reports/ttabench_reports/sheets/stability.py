@@ -34,22 +34,12 @@ def sheets(report: Report) -> Iterator[Sheet]:
             groups.append(Group(arch, [lines]))
         lengths = sorted({windows.length for one in listed for windows in one.row.windows.values()})
         lengths_text = " and ".join(f"{length:,}" for length in lengths)
-        seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
-        caption = words.join(
-            f"Stability on {table.heading}, in windows of {lengths_text} images. Protocol: {table.brief}.",
-            seeds,
-        )
+        where = f"Stability on {table.heading}, in windows of {lengths_text} images."
+        caption = words.join(where, words.protocol(table))
+        footer = words.join(FOOTER, words.remarks([table]), words.GIVEN)
         name = f"stability_{naming.slug(table.title)}"
         notes = dict(table.legend((), [one.row for one in listed]))
-        yield Sheet(
-            name,
-            caption,
-            words.join(FOOTER, words.remarks([table]), words.GIVEN),
-            HEADS,
-            groups,
-            labels=2,
-            notes=notes,
-        )
+        yield Sheet(name, caption, footer, HEADS, groups, labels=2, notes=notes)
 
 
 def _line(one: Stability) -> list[Entry]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Head
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -22,12 +22,10 @@ class TableNotes:
 
     def __init__(self) -> None:
         self._notes = Notes()
-        self._legend = LEGEND
 
     @property
     def texts(self) -> dict[str, str]:
-        letters = [chr(ord("a") + k) for k in range(len(self._notes.kinds))]
-        return {**self._legend, **{letter: self._notes.text(letter) for letter in letters}}
+        return LEGEND | self._notes.texts
 
     def mark(self, text: str) -> str:
         """The letter of a footnote."""
@@ -35,7 +33,7 @@ class TableNotes:
 
     def label(self, *rows: Row) -> Entry:
         """The name of a method, with the marks of its rows."""
-        flags = [mark for mark in self._legend if any(mark in row.flags for row in rows)]
+        flags = [mark for mark in LEGEND if any(mark in row.flags for row in rows)]
         letters = {letter for row in rows for letter in self._raised(row, LABEL)}
         return Entry(rows[0].plain_name, marks="".join([*flags, *sorted(letters)]))
 
@@ -56,6 +54,24 @@ class TableNotes:
 
 def measured_rows(table: Table) -> list[Row]:
     return [row for row in table.rows if row.measured]
+
+
+def groups(
+    tables: Sequence[Table], line: Callable[[Table, Row, bool], Line],
+    chosen: Callable[[Sequence[Row]], Sequence[Row]] = list,
+) -> list[Group]:  # fmt: skip
+    """A group for each table, in it a block for each architecture.
+
+    line    what a row prints; it is told whether the row is the first of its block.
+    chosen  those of the measured rows of an architecture that have a line.
+    """
+    return [
+        Group(table.heading, [
+            [line(table, row, not number) for number, row in enumerate(chosen(rows))]
+            for rows in words.archs(measured_rows(table)).values()
+        ])
+        for table in tables
+    ]  # fmt: skip
 
 
 def side_by_side(tables: Sequence[Table]) -> Iterator[tuple[str, list[Row | None]]]:

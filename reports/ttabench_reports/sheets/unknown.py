@@ -32,12 +32,11 @@ def sheets(report: Report) -> Iterator[Sheet]:
 
 def _sheet(table: Table, rows: list[Row]) -> Sheet:
     groups = [Group(arch, [[_line(row) for row in ours]]) for arch, ours in words.archs(rows).items()]
-    seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
     images = sorted({f"{row.unknown['foreign_images']:,.0f}" for row in rows})
     caption = words.join(
         f"Known and unknown classes (%) on {table.heading}, beside {' or '.join(images)} foreign images a "
-        f"corruption. Protocol: {table.brief}.",
-        seeds,
+        "corruption.",
+        words.protocol(table),
     )
     heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *(Head(FIGURES[one.partition("_")[0]])
                                                                    for one in UNKNOWN)]  # fmt: skip

@@ -150,6 +150,17 @@ def _in_heading(name: str, table: Table, tables: Sequence[Table]) -> bool:
     return table.key.get(name, USUAL[name]) != USUAL[name] and len({key[name] for key in siblings}) > 1
 
 
+def how_to_read(tables: Sequence[Table]) -> str:
+    """What the marks of several tables say, what else a reader must know, and what `Given` means."""
+    return join(ranking(tables), remarks(tables), GIVEN)
+
+
+def protocol(table: Table, spread: str = "") -> str:
+    """How the numbers of one table were measured; `spread` says where their standard deviation stands."""
+    seeds = f"Mean over {table.seeds} seeds{spread}." if table.seeds else ""
+    return join(f"Protocol: {table.brief}.", seeds)
+
+
 def increase(rows: Sequence[Row]) -> str:
     sentence = "Increase: points above Source, the difference of the printed numbers."
     return sentence if any(row.kind == "increase" for row in rows) else ""

@@ -107,6 +107,16 @@ class Row:
             return round(rise, decimals) + 0.0
         return float(f"{value:.{decimals}f}")
 
+    @property
+    def rise(self) -> float:
+        """Points of its mean above Source; NaN where there is nothing to compare it with."""
+        return math.nan if self.baseline is None else self.value(MEAN) - self.baseline.value(MEAN)
+
+    @property
+    def printed_rise(self) -> float:
+        """:attr:`rise`, of the printed numbers."""
+        return math.nan if self.baseline is None else self.printed(MEAN) - self.baseline.printed(MEAN)
+
     def raised(self, column: str) -> str:
         """The footnotes of one column as superscripts."""
         return naming.raised(self.letters.get(column, ""))

@@ -39,6 +39,11 @@ class Notes:
                 seen.append(number)
         return string.ascii_lowercase[at]
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """What each letter stands for."""
+        return {letter: self.text(letter) for letter in string.ascii_lowercase[: len(self.kinds)]}
+
     def text(self, letter: str) -> str:
         """What a letter stands for, e.g. ``uses 2.3 to 4.1 of 10 classes``."""
         at = string.ascii_lowercase.index(letter)
