@@ -36,10 +36,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     for ablation in crossings:
         about = ablation.about
         what = f"{about['base']} {about['arch']} {ablation.weights} {ablation.table.title}"
-        name = f"ablation_{naming.slug(what)}"
-        while name in taken:
-            name += "_"
-        taken.add(name)
+        name = naming.free(f"ablation_{naming.slug(what)}", taken)
         paths.append(write_csv(Path(to) / f"{name}.csv", lines(ablation)))
         paths.append(write_csv(Path(to) / f"{name}_crossed.csv", crossed(ablation)))
         made += [sheets.paper(ablation, name), sheets.cross(ablation, f"{name}_crossed")]

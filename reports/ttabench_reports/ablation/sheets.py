@@ -23,12 +23,8 @@ def paper(ablation: Ablation, name: str) -> Sheet:
         first = start if not lines else [""] * len(start)
         texts = [*first, *(value.text for value in point)]
         lines.append([*map(Entry, texts), _cell(ablation, point)])
-    heads = [
-        Head("Dataset", "l"),
-        Head("Model", "l"),
-        *map(Head, map(_title, ablation.settings)),
-        Head("Accuracy"),
-    ]
+    titles = [*map(_title, ablation.settings), "Accuracy"]
+    heads = [Head("Dataset", "l"), Head("Model", "l"), *map(Head, titles)]
     return Sheet(
         name, _caption(ablation), _footer(ablation), heads, [Group("", [lines])], (), 2, _notes(ablation)
     )
@@ -39,10 +35,7 @@ def cross(ablation: Ablation, name: str) -> Sheet:
     *down, across = ablation.settings
     corner = Head(_title(down[0]) if down else "", "r" if down else "l")
     lines = [
-        [
-            Entry(label if down else naming.method(label)),
-            *(_cell(ablation, (*start, value)) for value in columns),
-        ]
+        [Entry(label if down else naming.method(label)), *(_cell(ablation, (*start, v)) for v in columns)]
         for label, start, columns in rows_of_cross(ablation)
     ]
     heads = [corner, *(Head(value.text) for value in ablation.axes[-1])]
@@ -60,13 +53,9 @@ def _cell(ablation: Ablation, point: Point) -> Entry:
     marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
     if math.isnan(value):
         return Entry(row.words.get(MEAN, DASH), marks=marks)
-    place: Emphasis = dict(_places(ablation)).get(id(row), "")
-    return Entry(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
-
-
-def _places(ablation: Ablation) -> list[tuple[int, Emphasis]]:
     marked = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
-    return [(id(row), place) for row, place in marked]
+    place: Emphasis = next((place for other, place in marked if other is row), "")
+    return Entry(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
 
 
 def _caption(ablation: Ablation) -> str:

@@ -12,9 +12,9 @@ from ttabench_reports.evidence.findings import Finding
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack
-from ttabench_reports.plots.style import BLUE, GREY, INK, ORANGE, SIZE
-from ttabench_reports.plots.which import highest_severities, methods
+from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack, write_beside
+from ttabench_reports.plots.style import GREY, INK
+from ttabench_reports.plots.which import dot, highest_severities, methods
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -56,24 +56,17 @@ def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
         row, y = placed.row, placed.middle
         value = row.value(MEAN)
         if math.isnan(value):
-            axes.annotate(
-                row.words.get(MEAN, "–"), (1, y), xytext=(2.5, 0), xycoords=axes.get_yaxis_transform(),
-                textcoords="offset points", va="center_baseline", size=SIZE - 0.5, color=GREY,
-            )  # fmt: skip
+            write_beside(axes, y, row.words.get(MEAN, "–"), color=GREY)
             continue
-        colour = GREY if row.kind == "source" else ORANGE if row.offline else BLUE
+        colour, marker = dot(row)
         low, high = _whisker(row, findings[id(row)].interval)
         if not math.isnan(low):
             ends.extend((low, high))
             axes.plot([low, high], [y, y], color=colour, linewidth=1.1, solid_capstyle="butt")
             axes.plot([low, high], [y, y], "|", color=colour, markersize=2.6, markeredgewidth=0.7)
         ends.append(value)
-        marker = "s" if row.kind == "source" else "D" if row.offline else "o"
         axes.plot(value, y, marker, color=colour, markersize=3.0, markeredgewidth=0)
-        axes.annotate(
-            naming.number(value), (1, y), xytext=(2.5, 0), xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points", va="center_baseline", size=SIZE - 0.5,
-        )  # fmt: skip
+        write_beside(axes, y, naming.number(value))
     for panel in made.panels:
         value = _source(panel)
         if not math.isnan(value):

@@ -15,8 +15,8 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import protocol
 from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE, WIDTH, shortened
-from ttabench_reports.plots.which import highest_severities, methods
+from ttabench_reports.plots.style import BLUE, ORANGE, SIZE, WIDTH, shortened
+from ttabench_reports.plots.which import dot, highest_severities, methods
 from ttabench_reports.tables.table import OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -93,9 +93,7 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
             *zip(*front, strict=True), where="post", color=colour, linestyle=dashes, linewidth=0.6, zorder=1
         )
     for (x, y), row in zip(points, rows, strict=True):
-        source = row.kind == "source"
-        colour = GREY if source else ORANGE if row.offline else BLUE
-        marker = "s" if source else "D" if row.offline else "o"
+        colour, marker = dot(row)
         axes.plot(x, y, marker, color=colour, markersize=2.8, markeredgewidth=0, zorder=2)
     axes.margins(y=0.09)
     axes.grid(True)

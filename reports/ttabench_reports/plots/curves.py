@@ -42,6 +42,11 @@ def parts(panels: Panels) -> Iterator[Panels]:
         yield {name: panels[name] for name in names[start : start + PANELS]}
 
 
+def rows_of(panels: Panels) -> dict[str, list[Row]]:
+    """The rows of each panel."""
+    return {arch: [curve.row for curve in group] for arch, group in panels.items()}
+
+
 def curves(
     panels: Panels, looks: Looks, x: str, y: str, *, square: bool = False, ticks: float = TICKS
 ) -> tuple[Figure, list[Axes]]:

@@ -10,9 +10,8 @@ from ttabench_reports.evidence.findings import groups, ranks, which_weights
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack
-from ttabench_reports.plots.style import BLUE, GREY, ORANGE, SIZE
-from ttabench_reports.plots.which import highest_severities
+from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack, write_beside
+from ttabench_reports.plots.which import dot, highest_severities
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
 
@@ -52,15 +51,10 @@ def _diagram(table: Table, panels: Sequence[Panel]) -> Drawing:
         row, of_row, y = placed.row, placed.line.ranks, placed.middle
         if of_row is None:
             continue
-        source, mean = row.kind == "source", _mean(placed.line)
-        colour = GREY if source else ORANGE if row.offline else BLUE
+        mean, (colour, marker) = _mean(placed.line), dot(row)
         axes.plot([of_row.min(), of_row.max()], [y, y], color=colour, linewidth=1.0, alpha=0.55)
-        marker = "s" if source else "D" if row.offline else "o"
         axes.plot(mean, y, marker, color=colour, markersize=3.4, markeredgewidth=0)
-        axes.annotate(
-            f"{mean:.1f}", (1, y), xytext=(3, 0), xycoords=axes.get_yaxis_transform(),
-            textcoords="offset points", va="center_baseline", size=SIZE - 0.5,
-        )  # fmt: skip
+        write_beside(axes, y, f"{mean:.1f}", space=3)
     most = max(map(len, made.panels))
     step = 1 if most <= 10 else 5
     axes.set(xlim=(0.6, most + 0.4), xticks=[1, *range(step if step > 1 else 2, most + 1, step)])

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from ttabench.errors import counted
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, parts
+from ttabench_reports.plots.curves import Curve, Panels, curves, parts, rows_of
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import GREY, INK, SIZE, Look, text_width
 from ttabench_reports.plots.which import Looks, highest_severities, looks, methods
@@ -46,11 +46,10 @@ def _curve(row: Row) -> Curve | None:
 
 
 def _diagram(table: Table, panels: Panels) -> Drawing:
-    every = {arch: [curve.row for curve in group] for arch, group in panels.items()}
+    every = rows_of(panels)
     chosen = looks(every, lambda row: row.value(MEAN))
     # Dozens of gray curves hide these: the errors of all methods are in the table of statistics.
     panels = {arch: [one for one in group if chosen.of(one.row)] for arch, group in panels.items()}
-    drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
     figure, made = curves(panels, chosen, "Confidence (%)", "Accuracy (%)", square=True)
     for axes in made:
         axes.set(xlim=(0, 100), ylim=(0, 100), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
@@ -60,7 +59,7 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     for axes, box in zip(made, boxes, strict=True):
         if free and box:
             _write(axes, box)
-    rows = [row for group in drawn.values() for row in group]
+    rows = [row for group in rows_of(panels).values() for row in group]
     left_out = len({chosen.names[id(row)] for group in every.values() for row in group}) - len(chosen.by_name)
     few = (
         f"Source and the best methods; {counted(left_out, 'other')}: see the statistics. " if left_out else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -129,6 +130,14 @@ def stack(panels: Sequence[Panel], top: float, bottom: float, right: float) -> S
             y += line.height
         y += GAP
     return Stack(figure, axes, placed)
+
+
+def write_beside(axes: Axes, y: float, text: str, *, space: float = 2.5, **look: Any) -> None:
+    """Write `text` to the right of the axes, `space` points from them."""
+    axes.annotate(
+        text, (1, y), xytext=(space, 0), xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+        va="center_baseline", size=SIZE - 0.5, **look,
+    )  # fmt: skip
 
 
 def name_x_axis(axes: Axes, what: str, table: Table) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts
+from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import SIZE
 from ttabench_reports.plots.which import looks, methods
@@ -77,7 +77,7 @@ def _follows(row: Row, order: Sequence[str]) -> bool:
 def _drawing(
     table: Table, panels: Panels, column: str, x: str, meaning: str, order: Sequence[str] = ()
 ) -> Drawing:
-    drawn = {arch: [curve.row for curve in group] for arch, group in panels.items()}
+    drawn = rows_of(panels)
     chosen = looks(drawn, lambda row: row.value(column or MEAN), lowest=2)
     figure, made = curves(panels, chosen, x, "Accuracy (%)", ticks=0.3 if order else 0.2)
     for axes in made:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ttabench_reports.plots.style import LOOKS, SOURCE, Look
+from ttabench_reports.plots.style import BLUE, GREY, LOOKS, ORANGE, SOURCE, Look
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.table import Row, Table
 
@@ -21,6 +21,13 @@ def methods(table: Table) -> dict[str, list[Row]]:
     """The measured rows of each architecture: Source first, then methods."""
     measured = {arch: [row for row in rows if row.measured] for arch, rows in table.archs().items()}
     return {arch: rows for arch, rows in measured.items() if rows}
+
+
+def dot(row: Row) -> tuple[str, str]:
+    """Colour and marker of a row's mean."""
+    if row.kind == "source":
+        return GREY, "s"
+    return (ORANGE, "D") if row.offline else (BLUE, "o")
 
 
 @dataclass(frozen=True)

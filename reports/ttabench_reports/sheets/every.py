@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import (
@@ -16,17 +17,14 @@ from ttabench_reports.sheets import (
     unknown,
 )
 from ttabench_reports.sheets.sheet import Sheet
+from ttabench_reports.words import naming
 
 
 def sheets(report: Report, *, increase: bool = True) -> Iterator[Sheet]:
     """All tables; without `increase`, per-corruption tables have no such rows. Names are unique."""
     taken: set[str] = set()
     for sheet in _sheets(report, increase):
-        name = sheet.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        yield sheet if name == sheet.name else sheet.renamed(name)
+        yield replace(sheet, name=naming.free(sheet.name, taken))
 
 
 def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:

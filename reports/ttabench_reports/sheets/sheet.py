@@ -97,9 +97,6 @@ class Sheet:
         """The first sentence of its caption, as a heading."""
         return re.split(r"[.:] ", self.caption, maxsplit=1)[0].rstrip(".")
 
-    def renamed(self, name: str) -> Sheet:
-        return replace(self, name=name)
-
     def narrow(self) -> list[Sheet]:
         """Its blocks below each other: the labels, and the columns between two cuts."""
         edges = [self.labels, *self.cuts, len(self.heads)]

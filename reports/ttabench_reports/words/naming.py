@@ -288,6 +288,14 @@ def slug(text: str) -> str:
     return f"{name[:LONGEST].rstrip('-.')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+def free(name: str, taken: set[str]) -> str:
+    """`name`, with underscores behind it if it is taken; from now on it is."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def split(corruptions: set[str]) -> tuple[list[str], list[str]]:
     """(the columns that a mean is over, the extra ones), each in canonical order.
 
