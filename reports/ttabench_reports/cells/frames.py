@@ -232,8 +232,13 @@ def unusual(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> 
         # That the foreign data differ is only said where the contamination does not.
         group = [*within, "contamination"] if name == "foreign" else within
         parts.append(differences(rows, group, [name]).where(rows[name] != USUAL.get(name, ""), ""))
+    return joined(parts, rows.index)
+
+
+def joined(parts: Sequence[Iterable[str]], index: pd.Index[Any]) -> pd.Series[str]:
+    """The texts of each row with commas between them; "" is left out."""
     texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    return pd.Series(texts, rows.index, dtype=object)
+    return pd.Series(texts, index, dtype=object)
 
 
 def differences_in(common: Mapping[str, Any], fields: Mapping[str, Any]) -> str:

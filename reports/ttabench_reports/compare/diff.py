@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from ttabench.errors import counted
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.sides import Side, side
-from ttabench_reports.compare.terminal import difference_lines
+from ttabench_reports.compare.terminal import first_lines
 from ttabench_reports.compare.verdicts import KEY, card_pairs, match
 
 if TYPE_CHECKING:
@@ -53,13 +53,10 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
     )
     moved = moved.drop_duplicates("cell_id_before").drop_duplicates("cell_id_after").assign(_merge="both")
 
-    def pairs() -> Iterator[Any]:
-        yield from card_pairs(both, one, other)
-        yield from card_pairs(moved, one, other)
-
+    pairs = chain(card_pairs(both, one, other), card_pairs(moved, one, other))
     return Diff(
         names=(one.name, other.name),
-        differences=tuple(differences(pairs(), whole=one.whole and other.whole)),
+        differences=tuple(differences(pairs, whole=one.whole and other.whole)),
         matched=int((both["_merge"] == "both").sum()) + len(moved),
         only_first=len(alone["left_only"]) - len(moved),
         only_second=len(alone["right_only"]) - len(moved),
@@ -81,4 +78,5 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
         summary += f"; {count} only in {name}" if count else ""
     if not difference.differences:
         summary += "; nothing recorded differs" if difference.matched else ""
-    return Group(*difference_lines(difference.differences, limit), Text(f"{summary}."))
+    lines = first_lines(difference.differences, len(difference.differences), limit)
+    return Group(*lines, Text(f"{summary}."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ttabench_reports.compare.terminal import difference_lines, named, nothing, p_text
+from ttabench_reports.compare.terminal import causes, named, p_text
 from ttabench_reports.compare.verdicts import Comparison
 from ttabench_reports.words import naming
 
@@ -29,12 +29,7 @@ def side_by_side(comparison: Comparison, limit: int = 20) -> RenderableType:
         )
     if int(comparison.means["cells"].sum()):
         parts.append(_means(comparison))
-    moved = comparison.cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any()
-    if moved:
-        parts.append(Text("What may have moved them", "bold"))
-        parts += difference_lines(comparison.causes, limit) or [Text(f"  {nothing(comparison.recorded)}")]
-    parts.append(Text(_counts(comparison)))
-    return Group(*parts)
+    return Group(*parts, *causes(comparison, limit), Text(_counts(comparison)))
 
 
 def _means(comparison: Comparison) -> Table:

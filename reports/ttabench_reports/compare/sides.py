@@ -11,13 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.cell import canonical
 from ttabench.errors import UserError, first_of
 from ttabench.protocol import Protocol
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
 from ttabench_reports.cells.frames import PROTOCOL, checked
-from ttabench_reports.cells.load import read_csv
+from ttabench_reports.cells.load import cells_of, read_csv
 
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
@@ -29,8 +28,6 @@ OUTCOME_DETAILS = frozenset(
     ("alarm", "warning", "source_warning", "calibration", "windows", "unlabelled", "cost")
 )
 MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
-_CELL = ("arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity", "seed")
-_RESULT = ("n_images", "clean_accuracy", "accuracy", "seconds")
 # Columns of a CSV file, by the keys that a record has for them.
 _CSV_CARD = {
     **{name: name for name in ("config", "checkpoint", "fingerprint", "foreign")},
@@ -110,7 +107,6 @@ def _of_folder(path: Path) -> Side:
     if not latest:
         raise UserError(f"{path} holds no results yet; run the sweep first.")
     defaults = asdict(Protocol())
-    rows = [_row(record.data, defaults) for record in latest.values()]
     bitmaps = {
         cell_id: record.data["correct"]
         for cell_id, record in latest.items()
@@ -122,7 +118,7 @@ def _of_folder(path: Path) -> Side:
     def card(cell_id: str) -> Card:
         return _card(latest[cell_id], defaults)
 
-    cells = checked(pd.DataFrame(rows), str(path))
+    cells = checked(cells_of(latest.values()), str(path))
     return Side(str(path), cells, card, bitmaps, _stale(latest.values()), whole=True)
 
 
@@ -133,19 +129,6 @@ def _stale(records: Iterable[Record]) -> dict[tuple[str, str], int]:
         if changed := record.changes:
             counts[record.data["cell"]["method"], first_of(changed, 3)] += 1
     return dict(counts)
-
-
-def _row(record: Mapping[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    cell, details = record["cell"], record.get("details", {})
-    return {
-        "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
-        **{name: cell[name] for name in _CELL},
-        **defaults, **cell["protocol"], "history": " ".join(cell.get("history", ())),
-        "foreign": cell.get("foreign", ""), **{name: record.get(name) for name in _RESULT},
-        "status": record["status"], "reason": record.get("reason", ""),
-        "alarm": details.get("alarm", ""), "warning": details.get("source_warning", ""),
-        "cell_id": record["id"], "written": record["written"],
-    }  # fmt: skip
 
 
 def _card(stored: Record, defaults: dict[str, Any]) -> Card:

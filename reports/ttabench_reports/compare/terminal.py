@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ttabench.errors import counted
-from ttabench_reports.compare.cards import Difference
 from ttabench_reports.compare.verdicts import BAD, Bounds, Comparison
 from ttabench_reports.words import naming
 
@@ -30,9 +30,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     parts: list[RenderableType] = [Text(f"warning: {text}", "yellow") for text in comparison.warnings]
     if comparison.stale:
         parts.append(Text("Stale, made with other code than is installed", "bold"))
-        parts += [Text(f"  {text}") for text in comparison.stale[:limit]]
-        if len(comparison.stale) > limit:
-            parts.append(Text(f"  … and {len(comparison.stale) - limit} more"))
+        parts += first_lines(comparison.stale, len(comparison.stale), limit)
     bounds, cells = comparison.bounds, comparison.cells
     means = comparison.means[comparison.means["verdict"] != "same"].sort_values("change")
     if len(means):
@@ -51,12 +49,8 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
         some = cells[cells["verdict"] == verdict]
         if len(some):
             parts.append(Text(f"{heading}: {len(some)}", "bold"))
-            parts += [Text(f"  {describe(row)}") for row in some.head(limit).itertuples()]
-            if len(some) > limit:
-                parts.append(Text(f"  … and {len(some) - limit} more"))
-    if cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
-        parts.append(Text("What may have moved them", "bold"))
-        parts += difference_lines(comparison.causes, limit) or [Text(f"  {nothing(comparison.recorded)}")]
+            parts += first_lines(map(describe, some.itertuples()), len(some), limit)
+    parts += causes(comparison, limit)
     verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
     if note := smallest_fall(comparison):
@@ -79,6 +73,18 @@ def nothing(recorded: Sequence[str]) -> str:
     return (
         f"Nothing recorded differs between the two{what}: the cause is in what is not recorded, or in chance."
     )
+
+
+def causes(comparison: Comparison, limit: int) -> list[RenderableType]:
+    """What may have moved the numbers; nothing where none moved."""
+    from rich.text import Text
+
+    if not comparison.cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
+        return []
+    lines = first_lines(comparison.causes, len(comparison.causes), limit)
+    return [
+        Text("What may have moved them", "bold"), *(lines or [Text(f"  {nothing(comparison.recorded)}")])
+    ]  # fmt: skip
 
 
 def smallest_fall(comparison: Comparison) -> str:
@@ -130,13 +136,13 @@ def _spelled(bounds: Bounds) -> str:
     )
 
 
-def difference_lines(causes: Sequence[Difference], limit: int) -> list[RenderableType]:
-    """The first `limit` differences, a line each."""
+def first_lines(texts: Iterable[object], count: int, limit: int) -> list[RenderableType]:
+    """The first `limit` of `count` texts, a line each, and how many more there are."""
     from rich.text import Text
 
-    lines: list[RenderableType] = [Text(f"  {one}") for one in causes[:limit]]
-    if len(causes) > limit:
-        lines.append(Text(f"  … and {len(causes) - limit} more"))
+    lines: list[RenderableType] = [Text(f"  {text}") for text in islice(texts, limit)]
+    if count > limit:
+        lines.append(Text(f"  … and {count - limit} more"))
     return lines
 
 

@@ -285,8 +285,7 @@ def _variants(means: pd.DataFrame) -> pd.Series[str]:
         part = frames.differences(means, [*same, *within.get(name, ())], [name])
         said = name in ("mode", "batch_size", "epochs")
         parts.append(part if said else part.where(means[name] != frames.USUAL[name], ""))
-    texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    return pd.Series(texts, means.index, dtype=object)
+    return frames.joined(parts, means.index)
 
 
 # ---- what the two sides do not share

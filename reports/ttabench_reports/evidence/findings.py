@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
+from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.frames import spell
 from ttabench_reports.evidence import stats
 from ttabench_reports.tables.table import Row, Table
@@ -305,6 +306,8 @@ class Finding:
         return f"{self.wins}/{self.ties}/{self.losses}" if self.wins + self.ties + self.losses else ""
 
 
+@once_per_table
+@paused()
 def findings(table: Table) -> dict[int, Finding]:
     """By id of row, of every measured row of a table."""
     by_row = {id(row): Finding() for row in table.rows if row.measured}

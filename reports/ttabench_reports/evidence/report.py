@@ -22,7 +22,6 @@ class Report:
     def __init__(self, cells: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
         self.cells = cells
         self.published = None if published is None else _named_as_here(published)
-        self._findings: dict[int, dict[int, evidence.Finding]] = {}
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -31,10 +30,7 @@ class Report:
 
     def findings(self, table: Table) -> dict[int, evidence.Finding]:
         """:func:`evidence.findings` of one of its tables."""
-        if id(table) not in self._findings:
-            with paused():
-                self._findings[id(table)] = evidence.findings(table)
-        return self._findings[id(table)]
+        return evidence.findings(table)
 
 
 def _named_as_here(published: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,9 @@ def wilson(
     Broadcasts; within 0 … 100 and never empty, also at 0 and 100 percent (Wilson, JASA 22, 1927).
     Raises ValueError for a confidence outside (0, 1).
     """
-    z = _quantile(confidence)
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.5 + _checked(confidence) / 2))
     p, n = np.asarray(accuracy, dtype=float) / 100, np.asarray(n_images, dtype=float)
     centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
@@ -281,9 +283,3 @@ def _checked(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; expected a value between 0 and 1, e.g. 0.95")
     return confidence
-
-
-def _quantile(confidence: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri(0.5 + _checked(confidence) / 2))

@@ -28,6 +28,7 @@ from ttabench_reports.cells.frames import (
     USUAL,
     checked,
     differences,
+    joined,
     one_per_cell,
     unusual,
 )
@@ -133,8 +134,7 @@ def _variants(rows: pd.DataFrame) -> pd.Series[str]:
         offline.map({True: "offline", False: ""}),
         differences(rows, [*method, "mode"], ["batch_size", "epochs", "pace_ratio", "config"]),
     ]
-    texts = [", ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    return pd.Series(texts, rows.index, dtype=object)
+    return joined(parts, rows.index)
 
 
 def _texts_of_rows(frame: pd.DataFrame, name: str, rows: int) -> list[str]:

@@ -45,7 +45,7 @@ from ttabench_reports.compare.cards import ABSENT, Difference, differences
 from ttabench_reports.compare.diff import Diff
 from ttabench_reports.compare.one_sided_tests import cells_fell, mean_fell
 from ttabench_reports.compare.sides import side
-from ttabench_reports.compare.terminal import describe, describe_mean, difference_lines, nothing, p_text
+from ttabench_reports.compare.terminal import describe, describe_mean, first_lines, nothing, p_text
 from ttabench_reports.compare.verdicts import KEY, Bounds, Comparison
 
 
@@ -252,12 +252,12 @@ def test_p_values_have_two_digits(p: float, shown: str) -> None:
 
 def test_differences_are_cut_with_the_number_of_the_rest() -> None:
     causes = [Difference(str(number), "a", "b", 1, 1) for number in range(3)]
-    assert [str(line) for line in difference_lines(causes, 2)] == [
+    assert [str(line) for line in first_lines(causes, 3, 2)] == [
         "  0: a → b",
         "  1: a → b",
         "  … and 1 more",
     ]
-    assert [str(line) for line in difference_lines(causes, 3)][-1] == "  2: a → b"
+    assert [str(line) for line in first_lines(causes, 3, 3)][-1] == "  2: a → b"
 
 
 # ---- for machines
