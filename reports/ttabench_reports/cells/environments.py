@@ -15,16 +15,10 @@ def difference(cells: pd.DataFrame) -> str:
     """
     measured = cells[cells["accuracy"].notna()]
     values: dict[str, dict[str, None]] = {}
-    for device, processor, threads, versions in (
-        measured[list(COLUMNS)].drop_duplicates().itertuples(index=False)
-    ):
+    for *facts, versions in measured[list(COLUMNS)].drop_duplicates().itertuples(index=False):
         words = str(versions).replace("not installed", "not-installed").split()
-        for name, value in [
-            ("device", device),
-            ("processor", processor),
-            ("threads", threads),
-            *zip(words[::2], words[1::2], strict=False),
-        ]:
+        libraries = zip(words[::2], words[1::2], strict=False)
+        for name, value in (*zip(COLUMNS[:-1], facts, strict=True), *libraries):
             if value:
                 values.setdefault(name, {})[str(value)] = None
     texts = [f"{name} {' or '.join(sorted(several))}" for name, several in values.items() if len(several) > 1]

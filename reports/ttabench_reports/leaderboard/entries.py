@@ -167,22 +167,13 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
 
 
 def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value.
-
-    The page opens on the first block.
-    """
-    listed = [(group, entry) for group in groups for entry in group.entries]
-    choices: dict[str, tuple[str, dict[str, str]]] = {
-        "table": ("Dataset", {g.table.title: g.table.heading for g in groups}),
-        "arch": ("Architecture", {g.arch: naming.arch(g.arch) for g in groups}),
-        "protocol": ("Protocol", {g.caption: g.caption for g in groups}),
-        "source": ("Source data", {e.line.source: e.line.source for _, e in listed}),
-    }
-    first = {"table": groups[0].table.title, "arch": groups[0].arch, "protocol": groups[0].caption}
-    return [
-        {"name": name, "label": label, "choices": list(values.items()), "opens": first.get(name, "")}
-        for name, (label, values) in choices.items()
-    ]
+    """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value."""
+    return overview.choices({
+        "table": {g.table.title: g.table.heading for g in groups},
+        "arch": {g.arch: naming.arch(g.arch) for g in groups},
+        "protocol": {g.caption: g.caption for g in groups},
+        "source": {e.line.source: e.line.source for g in groups for e in g.entries},
+    })  # fmt: skip
 
 
 def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:

@@ -43,21 +43,14 @@ def details(
         for row in table.rows
         if row.measured
     ]
-    return {"columns": columns, "rows": rows, "texts": texts.known}
+    return {"columns": columns, "rows": rows, "texts": list(texts)}
 
 
-class _Texts:
-    """Texts by number, each kept once."""
-
-    def __init__(self) -> None:
-        self.known: list[str] = []
-        self._numbers: dict[str, int] = {}
+class _Texts(dict[str, int]):
+    """Texts with their numbers, each kept once."""
 
     def number(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.known)
-            self.known.append(text)
-        return self._numbers[text]
+        return self.setdefault(text, len(self))
 
 
 def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:

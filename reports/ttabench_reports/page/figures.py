@@ -11,14 +11,8 @@ from ttabench_reports.page.render import packed
 
 MOST = 24
 """Plots on a page; ``report --format plots`` writes all."""
-KINDS = (
-    "bars",
-    "severity",
-    "cost",
-    "stream",
-    "ranks",
-    "reliability",
-)  # heat maps show no more than the tables
+KINDS = ("bars", "severity", "cost", "stream", "ranks", "reliability")
+"""Heat maps show no more than the tables."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +37,15 @@ def figures(report: Report) -> tuple[list[Picture], bool]:
 
 
 def _plain(picture: bytes) -> str:
-    """An SVG without comments and metadata: sharp at every size, and a fraction of the bytes of pixels."""
+    """An SVG without comments and metadata, coordinates to a tenth of a point.
+
+    It is sharp at every size, and has a fraction of the bytes of pixels.
+    """
     text = re.sub(
         r"<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>",
         "",
         picture.decode(),
         flags=re.DOTALL,
     )
-    return _rounded(re.sub(r">\s+<", "><", text))
-
-
-def _rounded(text: str) -> str:
-    """Coordinates to a tenth of a point."""
+    text = re.sub(r">\s+<", "><", text)
     return re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", text)

@@ -20,6 +20,10 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
 NO_SOURCE = "none"
+FILTERS = {
+    "table": "Dataset", "arch": "Architecture", "protocol": "Protocol", "mode": "Mode",
+    "source": "Source data",
+}  # fmt: skip
 WIDTH = 100  # of the picture of an interval, in its own units
 
 
@@ -142,23 +146,28 @@ def several(listed: Sequence[Line]) -> Mapping[str, bool]:
 
 
 def filters(listed: Sequence[Line]) -> list[dict[str, Any]]:
-    """The choices a reader has: (value, words) by what they look at; none where there is but one.
-
-    The page opens on the first network on the first dataset.
-    """
-    choices: dict[str, dict[str, str]] = {
+    """The choices a reader has, see :func:`choices`; none where there is but one."""
+    by_name = {
         "table": {line.table.title: line.table.heading for line in listed},
         "arch": {line.row.arch: naming.arch(line.row.arch) for line in listed},
         "mode": {line.given.mode: line.given.mode for line in listed},
         "source": {line.source: line.source for line in listed},
     }
-    labels = {"table": "Dataset", "arch": "Architecture", "mode": "Mode", "source": "Source data"}
-    first = {"table": listed[0].table.title, "arch": listed[0].row.arch} if listed else {}
+    return choices({name: values for name, values in by_name.items() if len(values) > 1})
+
+
+def choices(by_name: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+    """(value, words) by what a reader looks at, a key of :data:`FILTERS`.
+
+    The page opens on the first network on the first dataset, on a leaderboard under the first protocol.
+    """
     return [
-        {"name": name, "label": labels[name], "choices": list(values.items()), "opens": first.get(name, "")}
-        for name, values in choices.items()
-        if len(values) > 1
-    ]
+        {
+            "name": name, "label": FILTERS[name], "choices": list(values.items()),
+            "opens": next(iter(values)) if name in ("table", "arch", "protocol") else "",
+        }
+        for name, values in by_name.items()
+    ]  # fmt: skip
 
 
 def counts(cells: pd.DataFrame, troubles: Sequence[Gap]) -> list[tuple[int, str, str]]:
@@ -167,11 +176,7 @@ def counts(cells: pd.DataFrame, troubles: Sequence[Gap]) -> list[tuple[int, str,
     for gap in troubles:
         by_kind[gap.kind] = by_kind.get(gap.kind, 0) + gap.cells
     counted = [(int(cells["accuracy"].notna().sum()), "cells measured", "#means")]
-    labels = {
-        "missing": "missing",
-        "failed": "failed",
-        "stale": "stale",
-        "n/a": "n/a",
-        "alarm": "with an alarm",
-    }
-    return counted + [(by_kind[kind], text, "#gaps") for kind, text in labels.items() if kind in by_kind]
+    kinds = [kind for kind in ("missing", "failed", "stale", "n/a", "alarm") if kind in by_kind]
+    return counted + [
+        (by_kind[kind], "with an alarm" if kind == "alarm" else kind, "#gaps") for kind in kinds
+    ]

@@ -46,8 +46,8 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {
-        "number": words.number, "signed": words.signed, "p": words.p_value, "exact": exact, "count": count,
-        "arch": naming.arch, "full": full, "seconds": seconds,
+        "number": words.number, "signed": words.signed, "p": words.p_value, "exact": exact,
+        "count": "{:,}".format, "arch": naming.arch, "full": full, "seconds": seconds,
     }  # fmt: skip
     environment.globals["nan"] = math.nan
     return environment
@@ -71,11 +71,6 @@ def _hash(text: str) -> str:
 def exact(value: float) -> str:
     """A number to four decimals as in the CSV tables, for sorting; "" where there is none."""
     return "" if math.isnan(value) else f"{round(value, 4):.10g}"
-
-
-def count(number: int) -> str:
-    """``36,000``."""
-    return f"{number:,}"
 
 
 def full(value: float) -> str:

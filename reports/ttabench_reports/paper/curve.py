@@ -10,7 +10,7 @@ import pandas as pd
 
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Ours
-from ttabench_reports.paper.sheets import METHOD, SETTING
+from ttabench_reports.paper.sheets import METHOD, of_paper
 from ttabench_reports.words import naming
 
 __all__ = ["severity_curve"]
@@ -48,8 +48,7 @@ def _points(ours: Ours) -> Iterator[dict[str, object]]:
     for row in theirs.severities():
         severity = int(row["severity"])
         for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
-            settings = SETTING if method == METHOD else {}
-            found = ours.find(row["dataset"], row["arch"], method, severity=severity, **settings)
+            found = of_paper(ours, row["dataset"], row["arch"], method, severity)
             shared = {"severity": severity, "method": naming.method(method)}
             yield {**shared, "whose": "paper", "accuracy": float(printed)}
             value = found.value(row["corruption"])

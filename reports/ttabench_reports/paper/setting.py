@@ -8,7 +8,7 @@ from typing import Any
 from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Found, Ours
-from ttabench_reports.paper.sheets import METHOD, SETTING
+from ttabench_reports.paper.sheets import METHOD, of_paper
 from ttabench_reports.words import naming
 
 __all__ = ["sentences"]
@@ -21,7 +21,7 @@ def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
     """`facts` are those that ``ttabench paper`` keeps in its folder."""
     found = [
         one for dataset in theirs.DATASETS for arch in theirs.ARCHS
-        if (one := ours.find(dataset, arch, METHOD, **SETTING)).about
+        if (one := of_paper(ours, dataset, arch, METHOD)).about
     ]  # fmt: skip
     return [*_images(ours, found), *_networks(ours, facts), *_method(found), *_protocol(found, facts)]
 

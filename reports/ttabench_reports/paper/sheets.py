@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ttabench.corruptions.names import CORRUPTIONS
@@ -40,6 +39,12 @@ def every(ours: Ours, runtime: Ours) -> list[Sheet]:
     ]  # fmt: skip
 
 
+def of_paper(ours: Ours, dataset: str, arch: str, method: str, severity: int = 5) -> Found:
+    """Our row of a method, of the paper's method in the setting of its tables."""
+    settings = SETTING if method == METHOD else {}
+    return ours.find(dataset, arch, method, severity=severity, **settings)
+
+
 class _Notes:
     """Footnotes: why a number of ours is missing."""
 
@@ -63,8 +68,8 @@ class _Notes:
         return [cell, Entry(_number(paper, form) or "–"), Entry(_number(gap, naming.points), small=True)]
 
 
-def _number(value: float, form: object) -> str:
-    return "" if math.isnan(value) else minus(form(value))  # type: ignore[operator]
+def _number(value: float, form: Callable[[float], str]) -> str:
+    return "" if math.isnan(value) else minus(form(value))
 
 
 def _heads(*labels: str, groups: Sequence[str]) -> tuple[list[Head], list[tuple[str, int]]]:
@@ -79,8 +84,7 @@ def table1(ours: Ours) -> Sheet:
     for dataset in theirs.DATASETS:
         block: list[Line] = []
         for arch in theirs.ARCHS:
-            source = ours.find(dataset, arch, "source")
-            method = ours.find(dataset, arch, METHOD, **SETTING)
+            source, method = (of_paper(ours, dataset, arch, name) for name in ("source", METHOD))
             paper = [theirs.accuracy(dataset, arch, name) for name in ("source", METHOD)]
             increase = round(method.value(MEAN), 1) - round(source.value(MEAN), 1)
             block.append([
@@ -107,9 +111,8 @@ def table2(ours: Ours) -> Sheet:
         block: list[Line] = []
         for approach, printed in by.items():
             name, arch = approach.split("-")
-            settings = SETTING if name == "quantile" else {}
             method = METHOD if name == "quantile" else name
-            found = ours.find(f"{clean}-c", arch, method, **settings)
+            found = of_paper(ours, f"{clean}-c", arch, method)
             row = printed[clean]
             drop = round(found.clean, 1) - round(found.value(MEAN), 1)
             block.append([
@@ -152,8 +155,7 @@ def severity(ours: Ours) -> Sheet:
     for row in theirs.severities():
         line = [Entry(row["severity"])]
         for method, printed in (("source", row["source"]), (METHOD, row["quantile"])):
-            settings = SETTING if method == METHOD else {}
-            found = ours.find(row["dataset"], row["arch"], method, severity=int(row["severity"]), **settings)
+            found = of_paper(ours, row["dataset"], row["arch"], method, int(row["severity"]))
             line += notes.three(found.value(row["corruption"]), float(printed), found.why)
         block.append(line)
     heads, over = _heads("Severity", groups=("Source", "Quantile (paper)"))
@@ -169,20 +171,17 @@ def others(ours: Ours) -> Sheet:
     for dataset in theirs.DATASETS:
         block: list[Line] = []
         for method in ("source", *OTHERS, METHOD):
-            settings = SETTING if method == METHOD else {}
             line = [Entry(naming.method(method))]
             for arch in theirs.ARCHS:
-                found = ours.find(dataset, arch, method, **settings)
+                found = of_paper(ours, dataset, arch, method)
                 value = _number(found.value(MEAN), naming.number)
                 line.append(Entry(value) if value else Entry("–", marks=notes.mark(found.why)))
             line.append(Entry(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
             block.append(line)
         groups.append(Group(_dataset(ours, dataset), [block]))
     heads = [
-        Head("Method", "l"),
-        *(Head(naming.arch(arch)) for arch in theirs.ARCHS),
-        Head("paper, ResNet18"),
-    ]
+        Head("Method", "l"), *(Head(naming.arch(arch)) for arch in theirs.ARCHS), Head("paper, ResNet18"),
+    ]  # fmt: skip
     caption = "The methods of the appendix, ours on each network. Mean accuracy (%) over the corruptions."
     footer = (
         "Online methods see each image once; quantile matching sees all, in each epoch, before it scores."
@@ -200,7 +199,7 @@ def appendix(ours: Ours) -> Iterator[Sheet]:
                 paper = {c: theirs.accuracy(dataset, arch, method, c) for c in (*CORRUPTIONS, MEAN)}
                 if all(map(math.isnan, paper.values())):
                     continue
-                found = ours.find(dataset, arch, method, **(SETTING if method == METHOD else {}))
+                found = of_paper(ours, dataset, arch, method)
                 blocks.append(list(_corruptions(naming.method(method), found, paper, notes)))
             groups.append(Group(naming.arch(arch), blocks))
         heads = [Head("Method", "l"), Head("", "l")]
@@ -258,16 +257,16 @@ def time(runtime: Ours) -> Sheet:
 NO_GPU = "measured on a processor, which has no memory of a device"
 
 
-def _per_pass(about: object) -> float:
+def _per_pass(about: Mapping[str, Any]) -> float:
     """Seconds of one pass over the images: of an offline method, its time by its epochs."""
-    if not isinstance(about, dict) or not about:
+    if not about:
         return math.nan
     epochs = about["_settings"].get("epochs", 1) if about["mode"] == "offline" else 1
     return float(about["seconds"]) / max(1, int(about["epochs"] or epochs))
 
 
-def _memory(about: object, name: str) -> str:
-    value = about.get(name, math.nan) if isinstance(about, dict) else math.nan
+def _memory(about: Mapping[str, Any], name: str) -> str:
+    value = about.get(name, math.nan)
     return "" if value is None or math.isnan(value) else f"{value:,.0f}"
 
 
@@ -276,18 +275,3 @@ def _dataset(ours: Ours, published: str) -> str:
     here = ours.dataset(published)
     name = naming.dataset(published)
     return name if here == published else f"{name} (ours: {naming.dataset(here)})"
-
-
-def cells(sheet: Sheet) -> list[list[str]]:
-    """The texts of a sheet, line by line, each with its group's heading first; for CSV."""
-    lines = []
-    for group, block in ((g, b) for g in sheet.groups for b in g.blocks):
-        lines += [[group.heading, *(cell.text for cell in line)] for line in block]
-    return lines
-
-
-def columns(sheet: Sheet) -> list[str]:
-    """One name per column of :func:`cells`."""
-    over = list(itertools.chain.from_iterable([text] * span for text, span in sheet.over))
-    over = over or [""] * len(sheet.heads)
-    return ["part", *(" ".join(filter(None, (a, h.text))) for a, h in zip(over, sheet.heads, strict=True))]

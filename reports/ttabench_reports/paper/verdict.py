@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import MEAN, Ours
-from ttabench_reports.paper.sheets import METHOD, OTHERS, SETTING
+from ttabench_reports.paper.sheets import METHOD, OTHERS, of_paper
 from ttabench_reports.words import naming
 
 __all__ = ["verdict"]
@@ -36,7 +36,7 @@ def _rows(ours: Ours) -> Iterator[tuple[str, float, float]]:
     for dataset in theirs.DATASETS:
         for arch in theirs.ARCHS:
             source = ours.find(dataset, arch, "source").value(MEAN)
-            mine = ours.find(dataset, arch, METHOD, **SETTING).value(MEAN) - source
+            mine = of_paper(ours, dataset, arch, METHOD).value(MEAN) - source
             paper = theirs.accuracy(dataset, arch, METHOD) - theirs.accuracy(dataset, arch, "source")
             if not math.isnan(mine):
                 where = f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}"
@@ -47,7 +47,7 @@ def _ranks(ours: Ours) -> Iterator[str]:
     """On each network, the paper's method and the best of the other methods, as measured here."""
     for dataset in theirs.DATASETS:
         for arch in theirs.ARCHS:
-            mine = ours.find(dataset, arch, METHOD, **SETTING).value(MEAN)
+            mine = of_paper(ours, dataset, arch, METHOD).value(MEAN)
             known = {name: ours.find(dataset, arch, name).value(MEAN) for name in OTHERS}
             known = {name: value for name, value in known.items() if not math.isnan(value)}
             if math.isnan(mine) or not known:

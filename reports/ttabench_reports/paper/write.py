@@ -28,7 +28,10 @@ from ttabench_reports.sheets.sheet import Sheet, used
 
 __all__ = ["write"]
 
-TEX = ("latexmk", "pdflatex", "tectonic")
+TEX = {
+    "latexmk": ("-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",), "tectonic": (),
+}  # fmt: skip
+"""Programs that make a PDF, the best first, with their options."""
 CURVE = "severity-curve"
 WORDS = {
     "pipeline": "Section 1. The pipeline: forward propagation, and backpropagation to the decorruptor.",
@@ -66,27 +69,23 @@ def write(
         "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip
-    page = (
-        _environment()
-        .get_template("paper.html.j2")
-        .render(
-            sheets=made,
-            small=small,
-            scale=facts.get("scale", 1),
-            figures=_figures(figures, to),
-            used=used,
-            **said,
-        )
-    )
+    page = _environment().get_template("paper.html.j2").render(
+        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, to), used=used,
+        **said,
+    )  # fmt: skip
     paper = _on_paper(to / "tables" / "paper.tex", said, figures, to, small=small)
     return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(paper)]
 
 
 def _csv(sheet: Sheet) -> str:
+    """A line of texts for each of the sheet, the heading of its group first."""
+    over = [text for text, span in sheet.over for _ in range(span)] or [""] * len(sheet.heads)
+    heads = [" ".join(filter(None, (text, head.text))) for text, head in zip(over, sheet.heads, strict=True)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(sheets.columns(sheet))
-    writer.writerows(sheets.cells(sheet))
+    writer.writerow(["part", *heads])
+    for group in sheet.groups:
+        writer.writerows([group.heading, *(cell.text for cell in line)] for line in group.lines)
     return text.getvalue()
 
 
@@ -120,14 +119,10 @@ def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:
 
 def _pdf(file: Path) -> list[Path]:
     """The PDF of a LaTeX document beside it; none where no TeX is installed or it fails."""
-    program = next((name for name in TEX if shutil.which(name)), "")
-    command = {
-        "latexmk": ["latexmk", "-pdf", "-interaction=batchmode", file.name],
-        "pdflatex": ["pdflatex", "-interaction=batchmode", file.name],
-        "tectonic": ["tectonic", file.name],
-    }.get(program)
-    if command is None:
+    program = next(filter(shutil.which, TEX), None)
+    if program is None:
         return []
+    command = [program, *TEX[program], file.name]
     try:
         subprocess.run(command, cwd=file.parent, capture_output=True, timeout=300, check=True)
     except (OSError, subprocess.SubprocessError):

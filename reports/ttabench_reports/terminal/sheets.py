@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -19,6 +20,7 @@ from ttabench_reports.sheets.costs import cost
 from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
 from ttabench_reports.words import naming
 
+T = TypeVar("T")
 STYLES = {"best": "bold", "second": "underline", "": ""}
 
 
@@ -47,13 +49,7 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         numbers = range(self.sheet.labels, len(self.sheet.heads))
-        unlimited = options.update(max_width=10_000)
-        for parts in range(1, len(numbers) + 1):
-            size = math.ceil(len(numbers) / parts)
-            grids = [self.grid(numbers[k : k + size]) for k in range(0, len(numbers), size)]
-            if all(Measurement.get(console, unlimited, g).maximum <= options.max_width for g in grids):
-                break
-        yield from grids
+        yield from below_each_other(numbers, self.grid, console, options)
 
     def grid(self, numbers: Sequence[int]) -> Grid:
         """The label columns, and these columns of numbers."""
@@ -76,6 +72,24 @@ class Fitted:
                 grid.add_row(*[texts[n] for n in chosen])
             grid.add_section()
         return grid
+
+
+def below_each_other(
+    columns: Sequence[T], grid: Callable[[Sequence[T]], Grid], console: Console, options: ConsoleOptions
+) -> list[Grid]:
+    """Grids with a part of the columns each: as few as the width of the terminal allows."""
+    for parts in range(1, len(columns) + 1):
+        size = math.ceil(len(columns) / parts)
+        grids = [grid(columns[k : k + size]) for k in range(0, len(columns), size)]
+        if all(fits(one, console, options) for one in grids):
+            break
+    return grids
+
+
+def fits(grid: Grid, console: Console, options: ConsoleOptions) -> bool:
+    """Whether a grid is no wider than the terminal."""
+    unlimited = options.update(max_width=10_000)
+    return Measurement.get(console, unlimited, grid).maximum <= options.max_width
 
 
 def _texts(line: Line) -> list[Text]:

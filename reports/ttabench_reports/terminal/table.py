@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich import box
 from rich.console import Group
-from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table
+from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
@@ -87,30 +87,18 @@ class Fitted:
     columns: tuple[str, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        def fits(grid: Grid) -> bool:
-            return (
-                Measurement.get(console, options.update(max_width=10_000), grid).maximum <= options.max_width
-            )
-
-        for accuracy, increase in PRECISIONS:
-            if fits(whole := self.grid(self.columns, accuracy, increase)):
+        for precision in PRECISIONS:
+            if fits(whole := self.grid(self.columns, precision), console, options):
                 yield whole
                 return
-        for parts in range(1, len(self.columns) + 1):  # too narrow for one: as few below each other as fit
-            size = math.ceil(len(self.columns) / parts)
-            blocks = [self.columns[k : k + size] for k in range(0, len(self.columns), size)]
-            grids = [self.grid(block, *PRECISIONS[0]) for block in blocks]
-            if all(map(fits, grids)):
-                break
-        yield from grids
+        yield from below_each_other(self.columns, self.grid, console, options)
 
-    def grid(self, columns: Sequence[str], accuracy: int, increase: int) -> Grid:
+    def grid(self, columns: Sequence[str], precision: tuple[int, int] = PRECISIONS[0]) -> Grid:
         grid = Grid(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         grid.add_column("", overflow="fold", max_width=30)
         heads = dict(zip(self.table.columns, naming.shorts(self.table.columns), strict=True))
         for column in columns:
             grid.add_column(heads[column], justify="right", no_wrap=True)
-        styles = {"best": "bold", "second": "underline"}
         for arch, rows in self.table.archs().items():
             grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))
             for row in rows:
@@ -118,7 +106,7 @@ class Fitted:
                 label = "  Increase" if rise else f" {row.plain_name}{row.flags}{row.raised(LABEL)}"
                 places = [places_of_table(self.table).get((id(row), c), "") for c in columns]
                 texts = [
-                    Text(_text(row, c, accuracy, increase), styles.get(place, ""))
+                    Text(_text(row, c, *precision), STYLES[place])
                     for c, place in zip(columns, places, strict=True)
                 ]
                 grid.add_row(Text(label), *texts, style="dim" if rise else "")
@@ -140,9 +128,10 @@ def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
     return naming.number(value, accuracy) + spread + row.raised(column)
 
 
-def means(summary: pd.DataFrame, columns: Sequence[str] = ("accuracy", "increase", "drop")) -> Grid:
+def means(summary: pd.DataFrame) -> Grid:
     """One line per dataset × severity × architecture × method (see :func:`evidence.means.means`)."""
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
+    columns = ("accuracy", "increase", "drop")
     for name in ("table", "arch", "method", *columns):
         grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")
     last = ("", "")
