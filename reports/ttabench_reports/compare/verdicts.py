@@ -17,10 +17,9 @@ from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells import frames
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
-from ttabench_reports.compare.one_sided_tests import holm, one_of
+from ttabench_reports.compare.one_sided_tests import holm, one_of, typical_smallest_fall
 from ttabench_reports.compare.paired_cells import PairedTests
 from ttabench_reports.compare.sides import Side, side
-from ttabench_reports.compare.smallest_fall import typical_smallest_fall
 from ttabench_reports.words import naming
 
 # The compute ratio of a pace is measured anew for each folder.

@@ -130,10 +130,6 @@ class Paired:
                     p[k] = value
         return p
 
-    def p_value(self, first: Row, second: Row, column: Column) -> float:
-        """:meth:`p_values` of one pair."""
-        return self.p_values(first, [second], column)[0]
-
     def spread(self, row: Row, minus: Row | None, column: Column) -> stats.Spread | None:
         """Of the number of corruptions of a column under which an image was right, or of its difference."""
         for places, moments in self._moments.get(column, ()):

@@ -104,13 +104,13 @@ TIMES = 1000
 
 
 @lru_cache(maxsize=2)
-def resamples(n_images: int, times: int = TIMES, seed: int = 0) -> NDArray[np.uint8]:
-    """How often each image is in each of `times` bootstrap samples: (times, n); the same on every call.
+def resamples(n_images: int) -> NDArray[np.uint8]:
+    """How often each image is in each of :data:`TIMES` bootstrap samples: (TIMES, n); the same on every call.
 
     All values on n images use the same samples, so differences of bootstrap means are paired.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    counts = np.empty((times, n_images), np.uint8)
+    rng = np.random.Generator(np.random.PCG64(0))
+    counts = np.empty((TIMES, n_images), np.uint8)
     for row in counts:
         row[:] = np.bincount(rng.integers(0, n_images, n_images), minlength=n_images)
     return counts

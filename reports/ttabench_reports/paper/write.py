@@ -19,7 +19,6 @@ from ttabench_reports.formats import latex
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.paper import sheets
 from ttabench_reports.paper.curve import severity_curve
-from ttabench_reports.paper.on_paper import on_paper
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
@@ -32,6 +31,7 @@ TEX = {
     "latexmk": ("-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",), "tectonic": (),
 }  # fmt: skip
 """Programs that make a PDF, the best first, with their options."""
+BEGIN, END = "\\begin{document}\n", "\\end{document}\n"
 CURVE = "severity-curve"
 WORDS = {
     "pipeline": "Section 1. The pipeline: forward propagation, and backpropagation to the decorruptor.",
@@ -94,15 +94,42 @@ def _on_paper(
 ) -> Path:
     """Put the sentences and the figures of the page into the document of the tables; its path."""
     here = {name: not why and (to / "figures" / f"{name}.pdf").exists() for name, why in figures.items()}
-    return write_text(file, on_paper(
-        file.read_text(encoding="utf-8"),
-        f"The quantile-matching paper: ours, the paper's, the difference{' (a rehearsal)' * small}",
-        {"What the tables say": said["verdict"], "What differs in setting": said["settings"],
-         "Not measured": said["missing"]},
-        {WORDS[name]: f"../figures/{name}" for name in figures if here[name]},
-        [f"{WORDS[name]} {figures[name]}" for name in figures if not here[name]],
-        {"Misprints of the paper": said["misprints"]},
-    ))  # fmt: skip
+    head, body = file.read_text(encoding="utf-8").removesuffix(END).split(BEGIN, 1)
+    title = f"The quantile-matching paper: ours, the paper's, the difference{' (a rehearsal)' * small}"
+    before = {
+        "What the tables say": said["verdict"], "What differs in setting": said["settings"],
+        "Not measured": said["missing"],
+    }  # fmt: skip
+    after = {
+        "Figures that are missing": [f"{WORDS[name]} {figures[name]}" for name in figures if not here[name]],
+        "Misprints of the paper": said["misprints"],
+    }
+    return write_text(file, "\n".join([
+        head + BEGIN.rstrip(), f"\\section*{{{latex.escape(title)}}}", *_sections(before), r"\clearpage",
+        body.rstrip(), r"\clearpage", *(_figure(name) for name in figures if here[name]), *_sections(after),
+        END,
+    ]))  # fmt: skip
+
+
+def _sections(sections: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        "\n".join([
+            f"\\subsection*{{{latex.escape(heading)}}}", r"\begin{itemize}",
+            *(f"\\item {latex.escape(sentence)}" for sentence in sentences), r"\end{itemize}",
+        ])
+        for heading, sentences in sections.items() if sentences
+    ]  # fmt: skip
+
+
+def _figure(name: str) -> str:
+    """In the text, where it stands, so that nothing has to float."""
+    return (
+        "\\begin{center}\n"
+        "\\includegraphics[width=0.8\\linewidth,height=0.42\\textheight,keepaspectratio]"
+        f"{{../figures/{name}.pdf}}\\\\\n"
+        f"{latex.escape(WORDS[name])}\n"
+        "\\end{center}"
+    )
 
 
 def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:

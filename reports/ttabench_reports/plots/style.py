@@ -64,14 +64,14 @@ def text_width(text: str, size: float = SIZE, weight: str = "normal") -> float:
     return width_of_one_point(text, weight) * size
 
 
-def folded(text: str, room: float, size: float = SIZE) -> list[str]:
+def folded(text: str, room: float) -> list[str]:
     """`text` in lines of at most `room` inches, broken at spaces; a longer word is shortened."""
     lines: list[str] = []
     for word in text.split(" "):
-        if lines and text_width(f"{lines[-1]} {word}", size) <= room:
+        if lines and text_width(f"{lines[-1]} {word}") <= room:
             lines[-1] += f" {word}"
         else:
-            lines.append(shortened(word, room, size))
+            lines.append(shortened(word, room, SIZE))
     return lines
 
 

@@ -19,13 +19,9 @@ NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
 GIVEN = ("publication", "published", "difference", "why_not", "remark")
 # Columns of a result that a published setting may fix, and how a sentence names them.
 _PROTOCOL = {
-    "mode": "mode",
-    "reset": "reset",
-    "order": "order",
-    "batch_size": "batch size",
-    "epochs": "epochs",
+    "mode": "mode", "reset": "reset", "order": "order", "batch_size": "batch size", "epochs": "epochs",
     "precision": "precision",
-}
+}  # fmt: skip
 # What none of the publications does; a result that does it is another setting.
 _USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32", "stream": "", "pace": 0.0}
 _NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source", "remark"))
@@ -56,10 +52,8 @@ def beside(frame: pd.DataFrame, *, every: bool = False) -> pd.DataFrame:
     """
     if missing := [name for name in NEEDED if name not in frame.columns]:
         raise UserError(f"results have no column {', '.join(missing)}; expected {', '.join(NEEDED)}.")
-    about = [
-        c for c in (*NEEDED[:-1], "base", "config", "n_images", "limit", *_PROTOCOL, *_USUAL) if c in frame
-    ]
-    about = list(dict.fromkeys(about))
+    wanted = dict.fromkeys((*NEEDED[:-1], "base", "config", "n_images", "limit", *_PROTOCOL, *_USUAL))
+    about = [name for name in wanted if name in frame]
     known: dict[tuple[Any, ...], list[Candidate]] = {}
     rows: list[int] = []
     candidates: list[Candidate] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ttabench_reports.cells.frames import TABLE, unusual
-from ttabench_reports.tables.table import Table, beside_stream, with_stream
+from ttabench_reports.tables.table import Table, beside_stream, in_brackets, with_stream
 from ttabench_reports.words import naming
 
 
@@ -26,7 +26,7 @@ class Family:
     @property
     def title(self) -> str:
         """``digits-c``, and :attr:`difference`."""
-        return str(self.tables[0].key["dataset"]) + self._in_brackets
+        return str(self.tables[0].key["dataset"]) + in_brackets(self.difference)
 
     @property
     def heading(self) -> str:
@@ -35,10 +35,6 @@ class Family:
         stream = str(key.get("stream", ""))
         names = [naming.dataset(str(key["dataset"])), *([naming.stream(stream)] if stream else [])]
         return ", ".join(names) + beside_stream(self.difference, stream)
-
-    @property
-    def _in_brackets(self) -> str:
-        return f" ({self.difference})" if self.difference else ""
 
 
 def families(tables: Iterable[Table]) -> list[Family]:

@@ -136,7 +136,11 @@ def beside_stream(difference: str, stream: str) -> str:
     """`difference` in brackets, without the stream and the reset that belongs to it: a heading names it."""
     implied = (f"stream {stream}", "continual") if stream else ()
     rest = [part for part in difference.split(", ") if part and part not in implied]
-    return f" ({', '.join(rest)})" if rest else ""
+    return in_brackets(", ".join(rest))
+
+
+def in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +172,7 @@ class Table:
     @property
     def title(self) -> str:
         """``digits-c, severity 5``, and :attr:`difference`."""
-        return naming.where(self.key["dataset"], self.key["severity"]) + self._in_brackets
+        return naming.where(self.key["dataset"], self.key["severity"]) + in_brackets(self.difference)
 
     @property
     def heading(self) -> str:
@@ -184,10 +188,6 @@ class Table:
     @property
     def _stream(self) -> str:
         return str(self.key.get("stream", ""))
-
-    @property
-    def _in_brackets(self) -> str:
-        return f" ({self.difference})" if self.difference else ""
 
     @property
     def measured(self) -> str:

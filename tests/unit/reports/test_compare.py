@@ -21,8 +21,8 @@ from ttabench.store import Store
 from ttabench.system.checked_lines import decode, encode
 from ttabench_reports.cells.load import read as load_cells
 from ttabench_reports.compare import as_json, compare, load, render
+from ttabench_reports.compare.one_sided_tests import smallest_fall
 from ttabench_reports.compare.sides import side
-from ttabench_reports.compare.smallest_fall import smallest_fall
 from ttabench_reports.evidence.stats import mcnemar
 from ttabench_reports.formats.csv_files import write_cells
 

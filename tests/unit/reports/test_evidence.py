@@ -126,8 +126,8 @@ def test_one_corruption_is_tested_over_all_seeds() -> None:
         for m in ("source", "tent")
     }  # fmt: skip
     table = one(frame)
-    actual = paired_with(row(table, "tent"), table).p_value(
-        row(table, "tent"), row(table, "source"), ("fog",)
+    (actual,) = paired_with(row(table, "tent"), table).p_values(
+        row(table, "tent"), [row(table, "source")], ("fog",)
     )
     assert actual == pytest.approx(stats.Spread.of(right["tent"] - right["source"]).p_value(), rel=1e-6)
 
@@ -297,9 +297,8 @@ def test_seeds_widen_the_interval() -> None:
 def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     def p_value(frame: pd.DataFrame, first: str, second: str) -> float:
         table = one(frame)
-        return paired_with(row(table, first), table).p_value(
-            row(table, first), row(table, second), table.main
-        )
+        ours = row(table, first)
+        return paired_with(ours, table).p_values(ours, [row(table, second)], table.main)[0]
 
     whole = with_correctness(cells(METHODS, seeds=(0, 1)), IMAGES, BETTER)
     mixed = whole[~(whole["base"].isin(["source", "eata"]) & (whole["seed"] == 1))]
