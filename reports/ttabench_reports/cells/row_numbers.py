@@ -39,12 +39,10 @@ class Numbers:
             known = self.changed.setdefault(row, [])
             known += [text for text in filter(None, because.split("; ")) if text not in known]
         self.troubles: dict[int, list[Any]] = {}
-        remarkable = frame[frame["accuracy"].isna() | (frame["alarm"] != "")].assign(
-            ok=frame["accuracy"].notna()
-        )
-        for cell in remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]].itertuples(
-            index=False
-        ):
+        ok = frame["accuracy"].notna()
+        remarkable = frame.assign(ok=ok)[~ok | (frame["alarm"] != "")]
+        shown = remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]]
+        for cell in shown.itertuples(index=False):
             self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]
         self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
 
@@ -62,10 +60,7 @@ class Numbers:
             columns = self.by_seed.reindex(columns=list(over))  # one row may lack some of a table's columns
             by_seed = columns.mean(axis=1, skipna=False).groupby(level="row")
             whole = by_seed.count() == by_seed.size()
-            self._over[over] = (
-                by_seed.mean().where(whole).to_dict(),
-                by_seed.std().where(whole).to_dict(),
-            )
+            self._over[over] = (by_seed.mean().where(whole).to_dict(), by_seed.std().where(whole).to_dict())
         means, sds = self._over[over]
         return means[row], sds[row]
 

@@ -44,8 +44,7 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
 
     A cell is matched with the one of the same protocol, else with one of another.
     """
-    one = first if isinstance(first, Side) else side(first, "first results")
-    other = second if isinstance(second, Side) else side(second, "second results")
+    one, other = side(first, "first results"), side(second, "second results")
     both, _ = match(one, other)
     alone = {word: both[both["_merge"] == word] for word in ("left_only", "right_only")}
     moved = alone["left_only"][[*SAME_CELL, "cell_id_before"]].merge(

@@ -53,8 +53,10 @@ class Side:
     whole: bool = False
 
 
-def side(results: pd.DataFrame | Path | str, word: str = "results") -> Side:
-    """Open one side; `word` names a table that has no path. Raises UserError."""
+def side(results: pd.DataFrame | Path | str | Side, word: str = "results") -> Side:
+    """Open one side, if it is not yet; `word` names a table that has no path. Raises UserError."""
+    if isinstance(results, Side):
+        return results
     if isinstance(results, pd.DataFrame):
         return _of_table(checked(results), f"the {word}")
     path = Path(results)

@@ -137,8 +137,7 @@ def compare(
     nothing fails only because no cell has a number on both sides.
     """
     bounds = Bounds(max_drop, max_mean_drop, alpha, subset)
-    before = baseline if isinstance(baseline, Side) else side(baseline, "baseline")
-    after = candidate if isinstance(candidate, Side) else side(candidate, "candidate")
+    before, after = side(baseline, "baseline"), side(candidate, "candidate")
     both, twins = match(before, after)
     tests = PairedTests(both, before, after)
     both["p_value"] = one_of(FAMILIES, holm(tests.cells(), tests.differs))

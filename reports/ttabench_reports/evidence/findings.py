@@ -57,6 +57,7 @@ class Paired:
     def __init__(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
         self._rows = [row for row in rows if row.measured and row.correct]
         self._moments: dict[Column, list[tuple[dict[int, int], stats.Moments]]] = {}
+        self._first = columns[0]
         self._shares: dict[int, NDArray[np.float32]] = {}
         for n in sorted({row.about["n_images"] for row in self._rows if row.about["n_images"] > 1}):
             same = [row for row in self._rows if row.about["n_images"] == n]
@@ -83,29 +84,26 @@ class Paired:
                     known.add(k)
             for column in columns:
                 if column == (corruption,):
-                    self._keep(column, rows, known, values)
-                    if column == columns[0]:
-                        self._share(column, rows, known, seeds, values)
+                    self._keep(column, rows, known, seeds, values)
                 elif corruption in column:
                     totals[column] += values
                     whole[column] &= known
         for column, total in totals.items():
-            self._keep(column, rows, whole[column], total)
-            if column == columns[0]:
-                self._share(column, rows, whole[column], seeds, total)
+            self._keep(column, rows, whole[column], seeds, total)
 
-    def _keep(self, column: Column, rows: Sequence[Row], known: set[int], values: NDArray[np.uint8]) -> None:
+    def _keep(
+        self, column: Column, rows: Sequence[Row], known: set[int], seeds: tuple[int, ...],
+        values: NDArray[np.uint8],
+    ) -> None:  # fmt: skip
+        """Of the `known` rows; :meth:`share` of those with exactly these seeds.
+
+        values  (rows, seeds, n), counts.
+        """
         chosen = sorted(known)
         if chosen:
             places = {id(rows[k]): at for at, k in enumerate(chosen)}
             self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
-
-    def _share(
-        self, column: Column, rows: Sequence[Row], known: set[int], seeds: tuple[int, ...],
-        values: NDArray[np.uint8],
-    ) -> None:  # fmt: skip
-        """:meth:`share` of the rows that have exactly these seeds; `values` (rows, seeds, n) are counts."""
-        for k in known:
+        for k in chosen if column == self._first else ():
             if rows[k].about["seed_names"] == seeds:
                 mean = values[k].mean(axis=0, dtype=np.float32)
                 self._shares[id(rows[k])] = mean / np.float32(len(column))

@@ -136,14 +136,8 @@ def _sheet(matched: pd.DataFrame) -> Sheet:
 
 def _lines(matched: pd.DataFrame, letters: Mapping[str, str]) -> Iterator[Line]:
     for _, arch, method, ours, published, difference, publication in _rows(matched):
-        marks = letters.get(publication, "")
-        yield [
-            Entry(arch),
-            Entry(method),
-            Entry(ours),
-            Entry(published, marks=marks),
-            Entry(minus(difference)),
-        ]
+        beside = Entry(published, marks=letters.get(publication, ""))
+        yield [Entry(arch), Entry(method), Entry(ours), beside, Entry(minus(difference))]
 
 
 def render_audit() -> RenderableType:

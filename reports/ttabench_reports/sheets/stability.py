@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import COLLAPSED, TENTH, Stability, stabilities
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.words import naming
 
 HEADS = (
@@ -28,10 +28,10 @@ def sheets(report: Report) -> Iterator[Sheet]:
         listed = list(stabilities(table))
         if not listed:
             continue
-        groups = []
-        for arch, rows in words.archs([one.row for one in listed]).items():
-            lines = [_line(one) for one in listed if any(one.row is row for row in rows)]
-            groups.append(Group(arch, [lines]))
+        by_arch: dict[str, list[Line]] = {}
+        for one in listed:
+            by_arch.setdefault(naming.arch(one.row.arch), []).append(_line(one))
+        groups = [Group(arch, [lines]) for arch, lines in by_arch.items()]
         lengths = sorted({windows.length for one in listed for windows in one.row.windows.values()})
         lengths_text = " and ".join(f"{length:,}" for length in lengths)
         where = f"Stability on {table.heading}, in windows of {lengths_text} images."
