@@ -49,13 +49,13 @@ def _cell(ablation: Ablation, point: Point) -> Entry:
     row = ablation.rows.get(point)
     if row is None:
         return Entry(DASH)
-    value, sd = row.value(MEAN), row.sd.get(MEAN, math.nan)
+    value = row.value(MEAN)
     marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
     if math.isnan(value):
         return Entry(row.words.get(MEAN, DASH), marks=marks)
     marked = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
     place: Emphasis = next((place for other, place in marked if other is row), "")
-    return Entry(words.number(value), "" if math.isnan(sd) else f"±{sd:.1f}", marks, place)
+    return Entry(words.number(value), row.spread(MEAN), marks, place)
 
 
 def _caption(ablation: Ablation) -> str:

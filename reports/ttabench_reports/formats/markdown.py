@@ -10,7 +10,7 @@ import pandas as pd
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.sheets import every
-from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Line, Sheet
 from ttabench_reports.words.markdown_text import escape, table_row
 
 
@@ -39,8 +39,7 @@ def render(sheet: Sheet) -> str:
         if group.heading:
             lines.append(table_row([f"**{escape(group.heading)}**", *[""] * (len(heads) - 1)]))
         lines += [table_row(_texts(line)) for line in group.lines]
-    rows = [line for group in sheet.groups for line in group.lines]
-    notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in used(rows, sheet.notes)]
+    notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in sheet.used_notes]
     footer = " ".join(filter(None, [escape(sheet.footer), *notes]))
     return "\n".join([*lines, "", footer, ""])
 

@@ -13,8 +13,6 @@ from ttabench_reports.page import cards
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import kind
 
-KINDS = ("missing", "failed", "stale", "n/a", "alarm", "warning")
-
 
 @dataclass(frozen=True)
 class Gap:

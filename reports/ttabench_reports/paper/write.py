@@ -23,7 +23,7 @@ from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.published.audit import audit
-from ttabench_reports.sheets.sheet import Sheet, used
+from ttabench_reports.sheets.sheet import Sheet
 
 __all__ = ["write"]
 
@@ -70,7 +70,7 @@ def write(
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip
     page = _environment().get_template("paper.html.j2").render(
-        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, to), used=used,
+        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, to),
         **said,
     )  # fmt: skip
     paper = _on_paper(to / "tables" / "paper.tex", said, figures, to, small=small)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -97,6 +97,12 @@ class Sheet:
         """The first sentence of its caption, as a heading."""
         return re.split(r"[.:] ", self.caption, maxsplit=1)[0].rstrip(".")
 
+    @property
+    def used_notes(self) -> list[tuple[str, str]]:
+        """(mark, text) of the footnotes that its lines carry, in the order of `notes`."""
+        marks = {mark for g in self.groups for line in g.lines for cell in line for mark in cell.marks}
+        return [(mark, text) for mark, text in self.notes.items() if mark in marks]
+
     def narrow(self) -> list[Sheet]:
         """Its blocks below each other: the labels, and the columns between two cuts."""
         edges = [self.labels, *self.cuts, len(self.heads)]
@@ -130,9 +136,3 @@ class Sheet:
         over = [(text, span) for (text, _), span in kept if span]
         heads = [head for n, head in enumerate(self.heads) if n in columns]
         return replace(self, heads=heads, groups=groups, over=over, cuts=(), spared=())
-
-
-def used(lines: Sequence[Line], notes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(mark, text) of the footnotes that these lines carry, in the order of `notes`."""
-    marks = {mark for line in lines for cell in line for mark in cell.marks}
-    return ((mark, text) for mark, text in notes.items() if mark in marks)

@@ -62,12 +62,10 @@ def short(row: Row) -> Entry:
 
 def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, spread: bool) -> Entry:
     """A number, or the word in its place, with footnotes; with `spread`, the standard deviation."""
-    value, sd = row.value(column), row.sd.get(column, math.nan)
-    marks = row.letters.get(column, "")
+    value, marks = row.value(column), row.letters.get(column, "")
     if math.isnan(value):
         return Entry(row.words.get(column, ""), marks=marks, small=True)
-    spread = spread and not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
-    after = f"±{sd:.1f}" if spread else ""
+    after = row.spread(column) if spread else ""
     return Entry(number(value), after, marks, places.get((id(row), column), ""))
 
 

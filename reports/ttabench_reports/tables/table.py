@@ -117,6 +117,12 @@ class Row:
         """:attr:`rise`, of the printed numbers."""
         return math.nan if self.baseline is None else self.printed(MEAN) - self.baseline.printed(MEAN)
 
+    def spread(self, column: str) -> str:
+        """``±0.3``; "" without several seeds, and for Source where they change nothing that is printed."""
+        sd = self.sd.get(column, math.nan)
+        varies = not math.isnan(sd) and (self.kind != "source" or round(sd, 1) > 0)
+        return f"±{sd:.1f}" if varies else ""
+
     def raised(self, column: str) -> str:
         """The footnotes of one column as superscripts."""
         return naming.raised(self.letters.get(column, ""))

@@ -17,7 +17,7 @@ from rich.text import Text
 from ttabench.errors import NothingToReport
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets.costs import cost
-from ttabench_reports.sheets.sheet import Entry, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Line, Sheet
 from ttabench_reports.words import naming
 
 T = TypeVar("T")
@@ -34,8 +34,7 @@ def costs(report: Report) -> RenderableType:
 
 def render(sheet: Sheet) -> RenderableType:
     """Superscript letters are Unicode; bold and underlined are as on paper."""
-    rows = [line for group in sheet.groups for line in group.lines]
-    notes = [Text(f"{naming.raised(mark)} {text}") for mark, text in used(rows, sheet.notes)]
+    notes = [Text(f"{naming.raised(mark)} {text}") for mark, text in sheet.used_notes]
     return Renderables(
         Text(sheet.caption, style="bold"), Fitted(sheet), *notes, Text(sheet.footer, style="dim")
     )

@@ -115,7 +115,7 @@ class Fitted:
 
 
 def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
-    value, sd = row.value(column), row.sd.get(column, math.nan)
+    value = row.value(column)
     if column in (MEAN, MEAN_EXTRA):
         accuracy = increase = 1
     if math.isnan(value):
@@ -123,8 +123,7 @@ def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
         return ("fail" if word == "failed" else word) + row.raised(column)
     if row.kind == "increase":
         return naming.points(row.printed(column, accuracy), increase)
-    varies = not math.isnan(sd) and (row.kind != "source" or round(sd, 1) > 0)
-    spread = f"±{sd:.1f}" if column in (MEAN, MEAN_EXTRA) and varies else ""
+    spread = row.spread(column) if column in (MEAN, MEAN_EXTRA) else ""
     return naming.number(value, accuracy) + spread + row.raised(column)
 
 

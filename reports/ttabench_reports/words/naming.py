@@ -265,11 +265,9 @@ def short(column: str, letters: int = 3) -> str:
 def shorts(columns: Sequence[str]) -> list[str]:
     """:func:`short` of each; foreign names keep as many letters as they need to differ."""
     plain = [column for column in columns if column not in _NAMES]
-    for letters in range(3, max(map(len, plain), default=3)):
-        if len({short(column, letters) for column in plain}) == len(plain):
-            break
-    else:
-        letters = max(map(len, plain), default=3)
+    longest = max(map(len, plain), default=3)
+    apart = (n for n in range(3, longest) if len({short(column, n) for column in plain}) == len(plain))
+    letters = next(apart, longest)
     return [short(column, letters) for column in columns]
 
 

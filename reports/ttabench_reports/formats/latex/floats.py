@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ttabench_reports.formats.latex.escape import escape
 from ttabench_reports.formats.latex.pages import LABEL_WIDTH, Form, pages_of, stacked
-from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet, used
+from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ def _float(sheet: Sheet, form: Form, number: int) -> str:
             f"\\resizebox{{\\ifdim\\width>{width}{width}\\else\\width\\fi}}{{!}}{{%",
             _tabular(block, LABEL_WIDTH[form]) + "}",
         ]
-    rows = [line for group in sheet.groups for line in group.lines]
-    notes = [f"{_mark(mark)}\u2009{escape(text)}." for mark, text in used(rows, sheet.notes)]
+    notes = [f"{_mark(mark)}\u2009{escape(text)}." for mark, text in sheet.used_notes]
     text = " ".join([escape(sheet.footer), *notes]).strip().replace("\u2009", r"\,")
     if text:
         lines.append(r"\par\smallskip\parbox{" + width + r"}{\footnotesize\raggedright " + text + r"\par}")
