@@ -95,14 +95,12 @@ def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
         lines += _grid(HEADS, _rows(matched))
         lines += ["Mean accuracy (%) over the fifteen corruptions.", ""]
         lines += [*(f"- `{name}`: {_source(name)}" for name in dict.fromkeys(matched["publication"])), ""]
-    unmatched = numbers[numbers["why_not"] != ""].drop_duplicates(
-        ["dataset", "arch", "method", "publication", "why_not"]
-    )
+    columns = ["dataset", "arch", "method", "publication", "why_not"]
+    unmatched = numbers[numbers["why_not"] != ""].drop_duplicates(columns)
     if len(unmatched):
         lines += ["## Published under another setting, or not at all", ""]
         heads = ("Data set", "Architecture", "Method", "Publication", "Why not")
         shown = unmatched.assign(publication=unmatched["publication"].replace("", "–"))
-        columns = ["dataset", "arch", "method", "publication", "why_not"]
         rows = [[str(cell) for cell in row] for row in shown[columns].to_numpy().tolist()]
         lines += _grid(heads, rows)
     return "\n".join(lines)

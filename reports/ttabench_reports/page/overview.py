@@ -15,7 +15,7 @@ from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
-from ttabench_reports.tables.table import LEGEND, Row, Table
+from ttabench_reports.tables.table import Row, Table, legend_of
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
@@ -126,8 +126,7 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
 
 def marks(listed: Sequence[Line]) -> list[tuple[str, str]]:
     """(mark, meaning) of the marks behind the methods."""
-    used = {flag for line in listed for flag in line.row.flags}
-    return [(flag, text) for flag, text in LEGEND.items() if flag in used]
+    return list(legend_of(line.row for line in listed).items())
 
 
 def title(tables: Sequence[Table]) -> str:

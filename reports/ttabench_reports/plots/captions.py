@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ttabench_reports.sheets import words
-from ttabench_reports.tables.table import LEGEND, Row, Table
+from ttabench_reports.tables.table import Row, Table, legend_of
 from ttabench_reports.words.unset_settings import defaults
 
 
@@ -31,6 +31,4 @@ def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:
 
 def flags(rows: Iterable[Row]) -> str:
     """What the flags of these rows mean; ends with a space, if there is any."""
-    chosen = list(rows)
-    used = [mark for mark in LEGEND if any(mark in row.flags for row in chosen)]
-    return "".join(f"{mark} {LEGEND[mark]}. " for mark in used)
+    return "".join(f"{mark} {text}. " for mark, text in legend_of(rows).items())

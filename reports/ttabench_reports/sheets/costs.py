@@ -24,6 +24,7 @@ FOOTER = (
 )
 APART = "Times and memory were measured apart, with nothing beside, on {}."
 FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
+"""The numbers of :data:`MEASURED` that may have decimals."""
 IN_WORDS = (
     "times Source's forward pass", "ms per image", "forward passes per image", "backward passes per image",
     "adapted parameters", "MB more of host memory", "MB of device memory",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
-from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table, legend_of
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.notes import Notes
@@ -33,9 +33,8 @@ class TableNotes:
 
     def label(self, *rows: Row) -> Entry:
         """The name of a method, with the marks of its rows."""
-        flags = [mark for mark in LEGEND if any(mark in row.flags for row in rows)]
         letters = {letter for row in rows for letter in self._raised(row, LABEL)}
-        return Entry(rows[0].plain_name, marks="".join([*flags, *sorted(letters)]))
+        return Entry(rows[0].plain_name, marks="".join([*legend_of(rows), *sorted(letters)]))
 
     def names(self, rows: Sequence[Row], *, model: bool) -> list[Entry]:
         """Architecture (if `model`), method, and what it was given, for the rows of a line."""

@@ -132,6 +132,12 @@ class Row:
             self.remarks[column].append(text)
 
 
+def legend_of(rows: Iterable[Row]) -> dict[str, str]:
+    """The flags that these rows carry, with their meaning."""
+    carried = {flag for row in rows for flag in row.flags}
+    return {flag: text for flag, text in LEGEND.items() if flag in carried}
+
+
 def with_stream(difference: str, stream: str) -> str:
     """What tells a table from others, with its long stream named."""
     said = f"stream {stream}"
@@ -244,10 +250,7 @@ class Table:
         """(mark, meaning) of every mark that shows in a table of these columns and rows."""
         shown = {LABEL, *columns}
         chosen = list(self.rows if rows is None else rows)
-        flags = {flag for row in chosen for flag in row.flags}
         used = {
             x for row in chosen for column, letters in row.letters.items() if column in shown for x in letters
         }
-        return [(flag, text) for flag, text in LEGEND.items() if flag in flags] + [
-            (letter, self.notes.text(letter)) for letter in sorted(used)
-        ]
+        return [*legend_of(chosen).items(), *((letter, self.notes.text(letter)) for letter in sorted(used))]
