@@ -212,10 +212,6 @@ class Table:
         return " ".join(filter(None, [*parts, *self.remarks, defaults(self.rows)]))
 
     @property
-    def caption(self) -> str:
-        return f"Accuracy (%) on {self.heading}. {self.measured}"
-
-    @property
     def natural(self) -> bool:
         """Whether the images are a natural shift or a long stream: one column, and no mean over columns."""
         return len(self.main) == 1 and self.main[0] in (NATURAL, *ALL_STREAMS)

@@ -30,7 +30,7 @@ def test_a_natural_shift_has_no_severity_and_one_column() -> None:
     (table,) = tables.tables(frame)
     assert (table.title, table.heading) == ("imagenet-r", "ImageNet-R")
     assert table.main_columns == (NATURAL,)
-    assert "Predictions are chosen from the 200 of 1000 classes that the images have." in table.caption
+    assert "Predictions are chosen from the 200 of 1000 classes that the images have." in table.measured
     for row in table.rows:
         assert row.value("mean") == row.value(NATURAL)
     text = " ".join(str(sheet.caption) for sheet in every.sheets(Report(frame)))
@@ -46,8 +46,8 @@ def test_a_head_for_the_classes_of_the_images_is_in_the_heading_and_the_caption(
     (table,) = tables.tables(frame)
     assert table.heading == "ImageNet-R [200-way head]"
     assert naming.clean("imagenet-r[200-way]") == "ImageNet [200-way head]"
-    assert "Networks have outputs for the classes of the images alone" in table.caption
-    assert "Predictions are chosen" not in table.caption
+    assert "Networks have outputs for the classes of the images alone" in table.measured
+    assert "Predictions are chosen" not in table.measured
 
 
 def test_means_say_whether_they_are_over_a_natural_shift_or_a_long_stream() -> None:

@@ -245,7 +245,7 @@ def test_seeds_are_averaged_and_their_spread_is_that_of_the_seeds_means() -> Non
     np.testing.assert_allclose(shown[NUMBERS].to_numpy(float), [*grid.mean(0), grid.mean()])
     np.testing.assert_allclose(sd[NUMBERS].to_numpy(float), [*grid.std(0, ddof=1), grid.mean(1).std(ddof=1)])
     assert shown["seeds"] == 3
-    assert "over 3 seeds" in tables.tables(frame)[0].caption
+    assert "over 3 seeds" in tables.tables(frame)[0].measured
     assert "sd" not in set(per_corruption(cells())["row"])
 
 
@@ -441,20 +441,20 @@ def test_extra_corruptions_have_a_mean_of_their_own() -> None:
 def test_a_mean_over_a_part_of_the_fifteen_says_so() -> None:
     (built,) = tables.tables(cells(corruptions=("fog", "snow")))
     assert built.main == ("snow", "fog")  # canonical order
-    assert "these 2 of the 15" in built.caption
-    assert "of the 15" not in tables.tables(cells())[0].caption
+    assert "these 2 of the 15" in built.measured
+    assert "of the 15" not in tables.tables(cells())[0].measured
 
 
 def test_the_caption_gives_the_protocol_in_full() -> None:
     (built,) = tables.tables(cells(methods=("source", "tent")))
-    assert "online, batch size 200, iid order, reset per corruption, all images" in built.caption
+    assert "online, batch size 200, iid order, reset per corruption, all images" in built.measured
     (mixed,) = tables.tables(cells())
-    assert "online, batch size 200, iid order" in mixed.caption
-    assert "all images. Offline, batch size 128: Quantile." in mixed.caption
+    assert "online, batch size 200, iid order" in mixed.measured
+    assert "all images. Offline, batch size 128: Quantile." in mixed.measured
     odd = cells(methods=("source", "tent", "sar", "eata"))
     odd.loc[odd["method"].isin(["tent", "sar"]), "batch_size"] = 64
-    assert "batch size 64, iid" in tables.tables(odd)[0].caption  # what most have; Source counts for nothing
-    assert ". Batch size 200: EATA." in tables.tables(odd)[0].caption
+    assert "batch size 64, iid" in tables.tables(odd)[0].measured  # what most have; Source counts for nothing
+    assert ". Batch size 200: EATA." in tables.tables(odd)[0].measured
 
 
 def test_continual_runs_in_two_orders_are_not_averaged() -> None:
@@ -462,9 +462,9 @@ def test_continual_runs_in_two_orders_are_not_averaged() -> None:
     second = cells(reset="continual", history="snow-5", written=1.8e9, accuracy=lambda row: 10.0)
     (built,) = tables.tables(pd.concat([second, first]))
     assert {row.value("mean") for row in built.rows if row.measured} == {10.0}
-    assert "90 cells" in built.caption
+    assert "90 cells" in built.measured
     both = tables.tables(pd.concat([second, first, cells()]))
-    assert {table.key["reset"]: "orders" in table.caption for table in both} == {
+    assert {table.key["reset"]: "orders" in table.measured for table in both} == {
         "continual": True, "per_corruption": False,
     }  # fmt: skip
 
