@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import cache
 from io import TextIOWrapper
@@ -73,10 +74,17 @@ def _register() -> None:
         verify,
     )
 
-    reading = (sweep, report, compare, diff, verify, leaderboard, figure, paper)
-    others = (results, attest, train, data, listing, status, conform, compare_code, new, cite, doctor)
-    for module in (*reading, *others):
-        module.register(app)
+    verbs: dict[str, Callable[..., None]] = {
+        "sweep": sweep.sweep, "report": report.report, "compare": compare.compare, "diff": diff.diff,
+        "verify": verify.verify, "leaderboard": leaderboard.leaderboard, "figure": figure.figure,
+        "paper": paper.paper, "attest": attest.attest, "train": train.train, "list": listing.show,
+        "status": status.status, "conform": conform.conform, "compare-code": compare_code.compare_code,
+        "new": new.new, "cite": cite.cite, "doctor": doctor.doctor,
+    }  # fmt: skip
+    for name, verb in verbs.items():
+        app.command(name)(verb)
+    app.add_typer(results.results, name="results")
+    app.add_typer(data.data, name="data")
 
 
 _register()

@@ -12,10 +12,6 @@ REFUSED = 1
 """Exit code where stale cells remain; 2 is a mistake in the command, as everywhere."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(attest)
-
-
 def attest(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder with stale cells.")],
     dry_run: Annotated[bool, Option("--dry-run", help="List what would be measured; run nothing.")] = False,

@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(cite)
 
 
 def cite(

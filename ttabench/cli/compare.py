@@ -9,10 +9,6 @@ import typer
 from typer import Argument, Option
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-
-
 def compare(
     baseline: Annotated[Path, Argument(metavar="BASELINE", help="A results folder or a cells.csv.")],
     candidate: Annotated[Path, Argument(metavar="CANDIDATE", help="A results folder or a cells.csv.")],

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from ttabench.models.model import Model
 
 
-def register(app: typer.Typer) -> None:
-    app.command("compare-code")(compare_code)
-
-
 def compare_code(
     first: Annotated[str, Argument(metavar="METHOD", help="A method, with settings as in tent\\[lr=0.01].")],
     second: Annotated[str, Argument(metavar="METHOD", help="Another one, such as its official code.")],

@@ -8,10 +8,6 @@ import typer
 from typer import Argument
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(conform)
-
-
 def conform(
     methods: Annotated[
         list[str], Argument(metavar="METHOD…", help="all, or names, also with settings: tent\\[norms=all].")

@@ -27,10 +27,6 @@ Into = Annotated[
 ]  # fmt: skip
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(data, name="data")
-
-
 @data.command()
 def fetch(
     name: Annotated[str, Argument(metavar="NAME", help="e.g. cifar10-c")],

@@ -9,10 +9,6 @@ import typer
 from typer import Argument, Option
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(diff)
-
-
 def diff(
     first: Annotated[Path, Argument(metavar="A", help="A results folder or a cells.csv.")],
     second: Annotated[Path, Argument(metavar="B", help="A results folder or a cells.csv.")],

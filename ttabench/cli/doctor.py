@@ -18,10 +18,6 @@ EXTRAS = {"transformers": "hf", "robustbench": "robustbench", "open_clip": "clip
 """The extra of pip that has a package of networks."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(doctor)
-
-
 def doctor() -> None:
     """Versions, devices, caches, plugins; exit code 1 if something needed is missing."""
     from ttabench.errors import counted

@@ -10,11 +10,6 @@ from typer import Argument, Option
 
 from ttabench.errors import printable
 
-
-def register(app: typer.Typer) -> None:
-    app.command()(figure)
-
-
 BENCH: dict[str, Any] = {
     "arch": "resnet18",
     "dataset": "digits-c",

@@ -6,14 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
-import typer
 from typer import Argument
 
 WIDE = 120  # columns of a terminal that has room for one column more
-
-
-def register(app: typer.Typer) -> None:
-    app.command("list")(show)
 
 
 def show(

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(new)
 
 
 def new(

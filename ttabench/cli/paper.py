@@ -9,10 +9,6 @@ import typer
 from typer import Option
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(paper)
-
-
 def paper(
     only: Annotated[
         str, Option(metavar="NAMES", help="Some tables and figures, see --list.", show_default="all")

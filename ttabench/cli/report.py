@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 if TYPE_CHECKING:
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
 FORMATS = "csv,latex,markdown,plots,html,ablation"
 MAY_BE_NONE = "ablation"  # the format that not all results have
 MANY = 10  # files that a terminal lists by name; more are counted by kind
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(report)
 
 
 def report(

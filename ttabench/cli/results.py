@@ -13,10 +13,6 @@ from ttabench.errors import printable
 results = typer.Typer(no_args_is_help=True, help="Fetch and list published results.")
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(results, name="results")
-
-
 @results.command()
 def fetch(
     source: Annotated[

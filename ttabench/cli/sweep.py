@@ -36,10 +36,6 @@ def _option(name: str) -> Any:
     )
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(sweep)
-
-
 def sweep(
     context: typer.Context,
     methods: Annotated[str, _option("methods")] = DEFAULTS["methods"],

@@ -5,15 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
 if TYPE_CHECKING:
     from ttabench.models.trained_model import TrainedModel
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(train)
 
 
 def train(

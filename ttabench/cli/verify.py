@@ -16,10 +16,6 @@ SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(verify)
-
-
 def verify(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
     sample: Annotated[
