@@ -12,6 +12,7 @@ from string import Template
 
 from ttabench.errors import UserError
 from ttabench.registry import METHODS, entry_points
+from ttabench.system.files import writing
 
 __all__ = ["write_package"]
 
@@ -127,7 +128,7 @@ def write_package(name: str, parent: Path) -> Path:
     if folder.exists():
         raise UserError(f"{folder} is there already; name another method, or another --out.")
     words = {"name": name, "cls": class_name(name), "project": name.replace("_", "-")}
-    try:
+    with writing(folder):
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{name}-") as made:
             for path, template in FILES.items():
@@ -135,8 +136,6 @@ def write_package(name: str, parent: Path) -> Path:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(template.substitute(words), encoding="utf-8")
             shutil.move(Path(made, "package"), folder)
-    except OSError as problem:
-        raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     return folder
 
 

@@ -59,6 +59,7 @@ def compare(
     from ttabench.cli._table import REPORT, screen
     from ttabench.errors import UserError
     from ttabench.registry import view
+    from ttabench.system.files import writing
 
     if json and github:
         raise UserError("--json and --github both print; choose one.")
@@ -75,9 +76,7 @@ def compare(
     for line in comparing.github(outcome) if github else ():
         print(line)
     if junit:
-        try:
+        with writing(junit, "choose another file"):
             junit.write_text(comparing.junit(outcome), encoding="utf-8")
-        except OSError as problem:
-            raise UserError(f"{junit} cannot be written ({problem.strerror}); choose another file.") from None
     if gating and outcome.failed:
         raise typer.Exit(1)

@@ -98,7 +98,7 @@ def show(
     from ttabench.data.catalog import dataset
     from ttabench.data.show import picture
     from ttabench.sweep.progress.display import Meter
-    from ttabench.system.files import replacing
+    from ttabench.system.files import replacing, writing
 
     opened = dataset(name, root)
     path = out or Path(f"{opened.name}.png")
@@ -106,11 +106,8 @@ def show(
         raise UserError(f"--out is {path}; expected the name of a PNG file, such as {path.stem}.png.")
     with Meter("steps") as meter:
         drawn = picture(opened, image, severity, meter)
-    try:
-        with replacing(path) as part:
-            drawn.save(part, "PNG")
-    except OSError as problem:
-        raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --out.") from None
+    with writing(path, "choose another --out"), replacing(path) as part:
+        drawn.save(part, "PNG")
     print(printable(str(path)))
 
 

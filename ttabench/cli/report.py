@@ -96,6 +96,7 @@ def report(
     from ttabench.method.spelling import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
+    from ttabench.system.files import writing
     from ttabench.system.garbage_collection import frozen
 
     if audit_published:
@@ -124,7 +125,7 @@ def report(
     with view("rename")(rename or [], cells):
         known = view("published").load() if published else None
         options = {"report": view("report")(cells, known), "increase": not no_increase}
-        try:
+        with writing(folder, "choose another with --out"):
             folder.mkdir(parents=True, exist_ok=True)
             written = [view("cells")(cells, folder / "cells.csv")]
             printed = []
@@ -145,10 +146,6 @@ def report(
                 except NothingToReport:
                     if format_:
                         raise
-        except OSError as problem:
-            raise UserError(
-                f"{folder} cannot be written ({problem.strerror}); choose another with --out."
-            ) from None
     _list(list(dict.fromkeys(written)), folder)
     for shown in printed:
         screen().print(shown)

@@ -18,7 +18,7 @@ from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
-from ttabench.system.files import check_plain
+from ttabench.system.files import check_plain, writing
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 
@@ -142,13 +142,10 @@ def append(
     })  # fmt: skip
     path = folder / FILE
     check_plain(path)
-    try:
-        with path.open("ab+") as file:
-            file.seek(0)
-            whole = file.read()
-            file.truncate(whole.rfind(b"\n") + 1)  # without an incomplete last line
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as problem:
-        raise UserError(f"{path} cannot be written ({problem.strerror}).") from None
+    with writing(path), path.open("ab+") as file:
+        file.seek(0)
+        whole = file.read()
+        file.truncate(whole.rfind(b"\n") + 1)  # without an incomplete last line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())

@@ -18,7 +18,7 @@ from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
 from ttabench.store.writer import Writer, code_lines
 from ttabench.system.checked_lines import Damaged, decode, encode
-from ttabench.system.files import check_plain, replace_file
+from ttabench.system.files import check_plain, replace_file, writing
 from ttabench.system.garbage_collection import paused
 from ttabench.system.work_claims import FOLDER as RUNNING
 from ttabench.system.work_claims import WorkClaims
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ANOTHER = "choose another folder with --out"
 PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
@@ -70,10 +71,8 @@ class Store:
         Raises UserError like :meth:`create`.
         """
         self.sweep_before(sweep, extend=extend)
-        try:
+        with writing(self.root, ANOTHER):
             self.cells.mkdir(parents=True, exist_ok=True)  # git and zip lose empty folders
-        except OSError as problem:
-            raise _unwritable(self.root, problem) from None
 
     def join(self, sweep: dict[str, Any], *, extend: bool = False) -> None:
         """The second half of :meth:`create`. Other sweeps may do it too: only one at a time."""
@@ -81,10 +80,8 @@ class Store:
         if before == sweep:
             return
         joined = sweep if before is None else union(before, sweep)
-        try:
+        with writing(self.root, ANOTHER):
             write_manifest(self.manifest, joined)
-        except OSError as problem:
-            raise _unwritable(self.root, problem) from None
 
     def sweep_before(self, sweep: dict[str, Any], *, extend: bool = False) -> dict[str, Any] | None:
         """The options of the sweep that the folder holds, None for a new folder. Writes nothing.
@@ -99,8 +96,7 @@ class Store:
                 )
         except OSError as problem:
             raise UserError(
-                f"{shortened(str(self.root))} cannot be read ({problem.strerror}); "
-                "choose another folder with --out."
+                f"{shortened(str(self.root))} cannot be read ({problem.strerror}); {ANOTHER}."
             ) from None
         before = self.sweep() if exists else None
         if before is not None and before != sweep and not extend:
@@ -133,10 +129,8 @@ class Store:
         rows = list(rows)
         before = self._still_planned(rows) if extend else []
         planned = {row["id"]: dict(row) for row in (*before, *rows)}
-        try:
+        with writing(self.root, ANOTHER):
             replace_file(self.root / PLAN_FILE, b"".join(map(encode, planned.values())))
-        except OSError as problem:
-            raise _unwritable(self.root, problem) from None
 
     def _still_planned(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows of the plan that a sweep with `rows` leaves: without cells that it replaces.
@@ -255,13 +249,11 @@ class Store:
             lines.append(encode({**written, **record.result.to_json()}))
         data = b"".join(lines)
         path = self.cells / f"merged-{hashlib.sha256(data).hexdigest()[:12]}.jsonl"
-        try:
+        with writing(self.cells):
             replace_file(path, data)
             for shard in old:
                 if shard != path:
                     shard.unlink()
-        except OSError as problem:
-            raise UserError(f"{self.cells} cannot be written ({problem.strerror}).") from None
         return path
 
     def _shards(self) -> list[Path]:
@@ -289,10 +281,6 @@ class Store:
         from ttabench.store.table import table
 
         return table(map(row, self.latest().values()))
-
-
-def _unwritable(root: Path, problem: OSError) -> UserError:
-    return UserError(f"{root} cannot be written ({problem.strerror}); choose another folder with --out.")
 
 
 def _replaceable(row: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from ttabench.provenance.staleness import code_of
 from ttabench.store import shards
 from ttabench.system.checked_lines import encode
 from ttabench.system.environment import device_kind, machine, processor, versions
+from ttabench.system.files import writing
 
 
 class Writer:
@@ -67,12 +68,8 @@ class Writer:
         folder = self.path.parent
         generation = 1 + max(map(shards.generation, folder.glob("*.jsonl")), default=0)
         if self._file is None:
-            try:
+            with writing(folder, "choose another folder with --out"):
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-            except OSError as problem:
-                raise UserError(
-                    f"{folder} cannot be written ({problem.strerror}); choose another folder with --out."
-                ) from None
         return encode({"kind": "environment", "generation": generation, **environment(self._device)})
 
     def _write(self, lines: bytes) -> None:

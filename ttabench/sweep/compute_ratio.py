@@ -28,7 +28,7 @@ from ttabench.run.gpu import free_gpu_memory
 from ttabench.run.kept_objects import WorkerState
 from ttabench.sweep.grid import Grid
 from ttabench.system.environment import processor
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
     from ttabench.run.worker import Worker
@@ -118,10 +118,8 @@ class Ratios:
 
     def _write(self, known: Mapping[str, Any]) -> None:
         """Store what was measured in the results folder, which must exist. Raises UserError."""
-        try:
+        with writing(self.folder):
             replace_file(self.folder / FILE, (json.dumps(known, indent=1) + "\n").encode())
-        except OSError as problem:
-            raise UserError(f"{self.folder} cannot be written ({problem.strerror}).") from None
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """Raises UserError for a damaged file."""

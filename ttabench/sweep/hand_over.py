@@ -10,7 +10,7 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.shard import WHOLE, Shard
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 PASSED_ON = ("per_gpu", "cell_timeout", "cell_memory", "device_memory", "scores", "overwrite")
 
@@ -26,12 +26,9 @@ def hand_over(
     folder   for the files that it needs. Raises UserError where it cannot be written.
     """
     sweep, begun = folder / "sweep.toml", folder / "begun.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
         replace_file(sweep, asked.encode())
         replace_file(begun, json.dumps(dict(start)).encode())
-    except OSError as problem:
-        raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     flags: dict[str, Any] = {"--config": sweep, "--begun": begun, "--out": out}
     flags |= {OPTIONS[name].flag: options[name] for name in PASSED_ON if options[name] != DEFAULTS[name]}
     if shard != WHOLE:

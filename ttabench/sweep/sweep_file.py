@@ -15,7 +15,7 @@ from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 __all__ = [
     "RULE_OPTIONS",
@@ -257,10 +257,8 @@ def keep(grid: Grid, folder: Path) -> Path:
         if held.replace(b"\r\n", b"\n") == data:  # git may have changed the ends of lines
             return path
         number += 1
-    try:
+    with writing(folder):
         replace_file(path, data)
-    except OSError as problem:
-        raise UserError(f"{folder} cannot be written ({problem.strerror}).") from None
     return path
 
 

@@ -39,6 +39,16 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+@contextmanager
+def writing(path: Path, advice: str = "") -> Iterator[None]:
+    """In the block, an OSError is the UserError that `path` cannot be written, with `advice` what to do."""
+    try:
+        yield
+    except OSError as problem:
+        then = f"; {advice}" if advice else ""
+        raise UserError(f"{path} cannot be written ({problem.strerror}){then}.") from None
+
+
 def check_plain(path: Path) -> None:
     """Raises UserError for a link, a pipe or a device, which may lead elsewhere or never end.
 
