@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from ttabench.cell import Cell, Result
-from ttabench.errors import unknown
 from ttabench.protocol import Protocol
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
 from ttabench.store.columns import COSTLY_SCORES
-from ttabench.sweep.option_table import OVERWRITE, SCORES
 from ttabench.sweep.plan import Planned, sequence
 
 LARGEST = 64  # cells of a group
@@ -145,24 +144,9 @@ def record_not_applicable(items: Sequence[Planned], store: Store, overwrite: str
             return overwrite == "never"
         return record.data["status"] == "n/a" or not record.changes or overwrite in ("never", "failed")
 
-    writer = store.writer()
-    writer.extend(
-        Result(cell=item.cell, status="n/a", reason=item.unmet)
-        for item in items
-        if (record := held.get(item.cell.cell_id)) is None or not stands(record)
-    )
-    writer.close()
-
-
-def pick_overwrite(text: str) -> str:
-    """Raises UserError unless `text` is one of `option_table.OVERWRITE`."""
-    if text not in OVERWRITE:
-        raise unknown("value of --overwrite", text, OVERWRITE)
-    return text
-
-
-def pick_scores(text: str) -> str:
-    """Raises UserError unless `text` is one of `option_table.SCORES`."""
-    if text not in SCORES:
-        raise unknown("value of --scores", text, SCORES)
-    return text
+    with closing(store.writer()) as writer:
+        writer.extend(
+            Result(cell=item.cell, status="n/a", reason=item.unmet)
+            for item in items
+            if (record := held.get(item.cell.cell_id)) is None or not stands(record)
+        )

@@ -10,10 +10,10 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.model import Model
-from ttabench.sweep.agenda import pick_overwrite, pick_scores
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.loggers import check_loggers
+from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.options import out_folder
 from ttabench.sweep.plan import Planned, Source, find_sources, plan
 from ttabench.sweep.progress.display import Meter
@@ -77,9 +77,11 @@ def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft
     shard = pick_shard(str(options["shard"]))
     elsewhere = "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
     out = out_folder(options)
+    for name in ("overwrite", "scores"):
+        OPTIONS[name].kind.check(str(options[name]), OPTIONS[name].flag)
     draft = Draft(
         grid, sweep, out, extend or is_one_of_several(grid, out), shard, elsewhere,
-        pick_overwrite(str(options["overwrite"])), pick_scores(str(options["scores"])),
+        str(options["overwrite"]), str(options["scores"]),
     )  # fmt: skip
     if shard != WHOLE and (missing := draft.untrained):
         raise UserError(

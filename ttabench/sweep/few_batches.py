@@ -44,9 +44,5 @@ def notes_on_few_batches(
     for batches, labels in too_slow.items():
         yield f"{', '.join(labels)}: at this pace, only the first of {batches} batches is adapted to."
     for (reset, batches), labels in never_reset.items():
-        have = f"{batches} batch{'es' * (batches > 1)}"
-        yield f"{', '.join(labels)}: --reset {reset} resets nothing, because there {_are(batches)} {have}."
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are only"
+        are = "is 1 batch" if batches == 1 else f"are only {batches} batches"
+        yield f"{', '.join(labels)}: --reset {reset} resets nothing, because there {are}."

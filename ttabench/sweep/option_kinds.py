@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,23 +139,20 @@ class Choice:
     @property
     def schema(self) -> Schema:
         words: Schema = {"type": "string", "enum": list(self.words)}
-        return (
-            {"anyOf": [words, {"type": "string", "pattern": f"^{self.pattern}$"}]} if self.pattern else words
-        )
+        form = {"type": "string", "pattern": f"^{self.pattern}$"}
+        return {"anyOf": [words, form]} if self.pattern else words
 
     def check(self, value: Any, name: str) -> None:
         if value in self.words and isinstance(value, str):
             return
         if not isinstance(value, str):
-            raise refused(value, name, f"one of {', '.join([*map(spelled, self.words), *self._forms()])}")
+            forms = [self.form] if self.form else []
+            raise refused(value, name, f"one of {', '.join([*map(spelled, self.words), *forms])}")
         if not self.pattern:
             raise unknown(f"value of {name}", value, self.words)
         if not re.fullmatch(self.pattern, value):
             words = [word or "nothing" for word in self.words]
             raise refused(value, name, f"{', '.join(words)} or {self.form}")
-
-    def _forms(self) -> Sequence[str]:
-        return [self.form] if self.form else []
 
 
 @dataclass(frozen=True)

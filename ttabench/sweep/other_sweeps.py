@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 
 from ttabench.cell import Result
@@ -37,7 +37,7 @@ class Others:
         self._claims, self._new_records, self._patience = claims, NewRecords(store.root, start), patience
         self._chains: dict[str, Chain] = {}
 
-    def note(self, event: Elsewhere) -> Iterator[Result]:
+    def note(self, event: Elsewhere) -> list[Result]:
         """Keep in mind what a worker did not take; the results of it that are already stored."""
         self._chains[event.cells[0]] = self._of[event.cells[0]][1]
         return self._stored()
@@ -47,7 +47,7 @@ class Others:
         self._new_records.has()
         return [self._new_records.result(key) for key in cells if key in self._new_records.stored]
 
-    def wait(self) -> Generator[Result | Waiting, None, list[CellGroup]]:
+    def wait(self) -> Generator[list[Result] | Waiting, None, list[CellGroup]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
 
         Yields results as they are stored, and who is waited for. Returns what became free; nothing where
@@ -58,7 +58,7 @@ class Others:
         while self._chains and time.monotonic() < until:
             # First the claims, then the store: what was stored before its claim ended is seen.
             free = [key for key in self._chains if self._claims.is_free(key)]
-            yield from self._stored()
+            yield self._stored()
             if free := [key for key in free if key in self._chains]:
                 return [replace(self._of[key][0], chains=(self._chains.pop(key),)) for key in free]
             where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
@@ -69,9 +69,11 @@ class Others:
                 time.sleep(POLL)
         return []
 
-    def _stored(self) -> Iterator[Result]:
+    def _stored(self) -> list[Result]:
         """The results of chains that are complete; these are no longer waited for."""
+        results: list[Result] = []
         for key, chain in list(self._chains.items()):
             if self._new_records.has(*(cell.cell_id for cell in chain)):
                 del self._chains[key]
-                yield from (self._new_records.result(cell.cell_id) for cell in chain)
+                results += (self._new_records.result(cell.cell_id) for cell in chain)
+        return results

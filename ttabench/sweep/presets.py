@@ -16,16 +16,16 @@ FOLDER = Path(__file__).parent / "protocols"
 def presets() -> dict[str, str]:
     """Name → what it is, the first line of its file."""
     return {
-        _name(file): file.read_text(encoding="utf-8").partition("\n")[0].strip("# ")
-        for file in sorted(FOLDER.glob("*.toml"))
+        name: file.read_text(encoding="utf-8").partition("\n")[0].strip("# ")
+        for name, file in _files().items()
     }
 
 
 def preset_file(name: str) -> Path:
     """The sweep file of a protocol. Raises UserError for an unknown name."""
-    files = {_name(file): file for file in FOLDER.glob("*.toml")}
+    files = _files()
     if name not in files:
-        raise unknown("protocol", name, sorted(files), "`ttabench list protocols`")
+        raise unknown("protocol", name, files, "`ttabench list protocols`")
     return files[name]
 
 
@@ -34,6 +34,6 @@ def preset(name: str) -> dict[str, Any]:
     return read_sweep_file(preset_file(name))
 
 
-def _name(file: Path) -> str:
-    """``wild-mixed.toml`` → ``wild:mixed``"""
-    return file.stem.replace("-", ":", 1)
+def _files() -> dict[str, Path]:
+    """By name: ``wild-mixed.toml`` is ``wild:mixed``."""
+    return {file.stem.replace("-", ":", 1): file for file in sorted(FOLDER.glob("*.toml"))}

@@ -53,16 +53,10 @@ def _events(
         with closing(executor(todo, workers)) as events:
             for event in events:
                 if isinstance(event, Elsewhere):
-                    yield list(others.note(event))
+                    yield others.note(event)
                 else:
                     yield event.results if isinstance(event, Done) else event
-        waiting = others.wait()
-        try:
-            while True:
-                event = next(waiting)
-                yield event if isinstance(event, Waiting) else [event]
-        except StopIteration as end:
-            todo = end.value
+        todo = yield from others.wait()
 
 
 def _died(event: Died, store: Store, stored: Collection[str], others: Others) -> list[Result]:
@@ -79,7 +73,6 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
             at = lost[0].cell
             reason = f"{at.corruption}-{at.severity}, earlier in this continual run, failed"
         lost.append(Result(cell=cell, status="failed", reason=reason))
-    writer = store.writer()
-    writer.extend(lost)
-    writer.close()
+    with closing(store.writer()) as writer:
+        writer.extend(lost)
     return [*results, *lost]

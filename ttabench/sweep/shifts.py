@@ -44,7 +44,17 @@ class Shifts:
     @property
     def cells(self) -> tuple[str, ...]:
         """What cells call their corruption: that of each, or the kind of the stream."""
-        return (self.stream.kind,) if self.stream else self.corruptions
+        return (self.kind,) if self.stream else self.corruptions
+
+    @property
+    def kind(self) -> str:
+        """The kind of the stream; "" without one."""
+        return self.stream.kind if self.stream else ""
+
+    @property
+    def all_severities(self) -> Sequence[int]:
+        """The severities of the images that are measured: a gradual stream goes through all of its ramp."""
+        return sorted(set(RAMP)) if self.kind == "gradual" else self.severities
 
 
 def split_baseline(stream: str) -> tuple[str, str]:
@@ -71,8 +81,7 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     _check_limit(data, grid)
     data = undrawn(data)  # which has the same corruptions and severities
     shifts = shifts_of(data.corruptions, grid)
-    corrupts_itself = shifts.stream is not None and shifts.stream.kind in CORRUPTS_ITSELF
-    if isinstance(data, OwnDataset) and not data.corruptions and not corrupts_itself:
+    if isinstance(data, OwnDataset) and not data.corruptions and shifts.kind not in CORRUPTS_ITSELF:
         raise UserError(no_corruptions(data.folder))
     if shifts.stream:
         _check_stream_of(data, shifts.stream, shifts.corruptions)
@@ -154,18 +163,16 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
 
 def _check_severities(data: Dataset, shifts: Shifts) -> None:
     """Raises UserError if an own dataset was not generated at a severity."""
-    kind = shifts.stream.kind if shifts.stream else ""
-    if not isinstance(data, OwnDataset) or kind in CORRUPTS_ITSELF:  # which corrupts clean images itself
+    if not isinstance(data, OwnDataset) or shifts.kind in CORRUPTS_ITSELF:  # of clean images
         return
-    severities = sorted(set(RAMP)) if kind == "gradual" else shifts.severities
     hint = "choose with --severities, or generate it first"
-    if kind == "gradual":
+    if shifts.kind == "gradual":
         hint = "generate the others first, for --stream gradual"
     for corruption in shifts.corruptions:
         if corruption == MIXED:
             continue
         has = data.severities(corruption)
-        for severity in severities:
+        for severity in shifts.all_severities:
             if severity not in has:
                 there = ",".join(map(str, has)) or "none"
                 raise UserError(
@@ -177,10 +184,8 @@ def _check_download(data: Dataset, shifts: Shifts) -> None:
     """Raises UserError, with what is there, if a download of imagenet-c lacks what a sweep measures."""
     if not isinstance(data, ImageNetC) or shifts.corruptions == (NATURAL,):
         return
-    kind = shifts.stream.kind if shifts.stream else ""
-    severities = sorted(set(RAMP)) if kind == "gradual" else shifts.severities
     for corruption in shifts.corruptions:
-        for severity in severities:
+        for severity in shifts.all_severities:
             if corruption in data.corruptions and severity not in severities_here(data, corruption):
                 raise UserError(
                     f"{data.name} has no {corruption} at severity {severity} here; {there(data)}. Name these "

@@ -63,10 +63,6 @@ Six times the largest share of 48 cells made with AVX-512 and again with AVX2, s
 """
 
 
-class NotHere(UserError):
-    """The data or the weights of stored cells are not on this machine."""
-
-
 Verdict = Literal["same", "within", "differs", "failed", "other weights", "not here", "stopped"]
 
 
@@ -87,11 +83,11 @@ class Check:
     cell: Cell
     verdict: Verdict
     stored: float
-    now: float | None
     n_images: int
-    differing: int | None
-    exact: bool
-    notes: tuple[str, ...]
+    now: float | None = None
+    differing: int | None = None
+    exact: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -162,13 +158,6 @@ def find_available(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]
     return {cell.cell_id: available[_place(cell)] for cell in cells}
 
 
-def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
-    try:
-        return Available(other=_other_training(cell, sweeps) or "")
-    except NotHere as problem:
-        return Available(lacks=str(problem))
-
-
 def _check_same(dataset: str, here: str, there: str) -> None:
     """Raises UserError where a dataset is not the one that was measured on."""
     if here != there:
@@ -178,41 +167,38 @@ def _check_same(dataset: str, here: str, there: str) -> None:
         )
 
 
-def _other_training(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> str | None:
-    """The hash of what the training of a cell's weights gives here; None where the weights are in the cache.
-
-    Raises UserError where a dataset is not the same, NotHere where data or weights are missing.
-    """
+def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
+    """What is here for a cell. Raises UserError where a dataset is not the same."""
     try:
         data = open_dataset(cell.dataset)
     except UserError as problem:
-        raise NotHere(str(problem)) from None
+        return Available(lacks=str(problem))
     _check_same(cell.dataset, data.fingerprint(), cell.fingerprint)
     if cell.foreign:
         contamination = cell.protocol.contamination
         try:
             foreign = foreign_fingerprint(contamination)
         except UserError as problem:
-            raise NotHere(str(problem)) from None
+            return Available(lacks=str(problem))
         _check_same(contamination.partition("(")[0], foreign, cell.foreign)
     try:
         model = resolve_model(cell.arch, data)
     except UserError as problem:  # a network of the user, or of a package, that is not installed
-        raise NotHere(str(problem)) from None
+        return Available(lacks=str(problem))
     if cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint) is not None:
-        return None
+        return Available()
     weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
     again = f"--archs {cell.arch} --datasets {cell.dataset}"
     brought = any(_brings_weights(sweep, cell) for sweep in sweeps)
     if brought or not model.trainable:
         file = " --checkpoint FILE" if brought else ""
-        raise NotHere(f"{weights}; fetch them with ttabench sweep {again}{file} --dry-run.")
+        return Available(lacks=f"{weights}; fetch them with ttabench sweep {again}{file} --dry-run.")
     if not model.ready:
-        raise NotHere(
-            f"{weights}; train them with ttabench train {again}, or bring their file with "
+        return Available(
+            lacks=f"{weights}; train them with ttabench train {again}, or bring their file with "
             f"ttabench sweep {again} --checkpoint FILE --dry-run."
         )
-    return model.load().sha256
+    return Available(other=model.load().sha256)
 
 
 def sweeps_of(store: Store) -> list[Mapping[str, Any]]:
@@ -263,7 +249,7 @@ def run(
     for record in records:
         found = available[record.result.cell.cell_id]
         if found.lacks:
-            yield _check(record.result, "not here", None, None, False, (found.lacks,))
+            yield _check(record.result, "not here", notes=(found.lacks,))
         elif found.other:
             yield _other_weights(record, found.other, device or _stored(record))
         else:
@@ -279,7 +265,7 @@ def run(
             if isinstance(event, Died) and event.too_long:
                 for cell in event.job.cells:
                     if (stored := waiting.pop(cell.cell_id, None)) is not None:
-                        yield _check(stored.result, "stopped", None, None, False, (event.reason,))
+                        yield _check(stored.result, "stopped", notes=(event.reason,))
                 continue
             for result in _lost(event, waiting) if isinstance(event, Died) else event:
                 if (stored := waiting.pop(result.cell.cell_id, None)) is not None:
@@ -339,10 +325,10 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
     notes += other_kind
     exact = _exact(other_kind, now)
     if result.status != "ok":
-        return _check(stored, "failed", None, None, exact, (f"it fails now: {result.reason}", *notes))
+        return _check(stored, "failed", exact=exact, notes=(f"it fails now: {result.reason}", *notes))
     if result.n_images != stored.n_images:
         note = f"{stored.n_images} images then, {result.n_images} now"
-        return _check(stored, "differs", result.accuracy, None, exact, (note, *notes))
+        return _check(stored, "differs", now=result.accuracy, exact=exact, notes=(note, *notes))
     differing = int((_right(stored) != _right(result)).sum())
     verdict: Verdict = "differs"
     if not differing and result.accuracy == stored.accuracy:
@@ -353,7 +339,7 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
         notes.append(
             "nothing that is recorded changed: the record was altered, or the number varies by itself"
         )
-    return _check(stored, verdict, result.accuracy, differing, exact, tuple(notes))
+    return _check(stored, verdict, now=result.accuracy, differing=differing, exact=exact, notes=tuple(notes))
 
 
 def allowed(n_images: int) -> int:
@@ -397,19 +383,12 @@ def _other_weights(record: Record, other: str, device: str) -> Check:
         f"the recipe trains other weights here: {other[:12]} instead of {was}, so no number can be compared"
     )
     verdict: Verdict = "differs" if exact else "other weights"
-    return _check(stored, verdict, None, None, exact, (note, *_code(record), *other_kind))
+    return _check(stored, verdict, exact=exact, notes=(note, *_code(record), *other_kind))
 
 
-def _check(
-    stored: Result,
-    verdict: Verdict,
-    now: float | None,
-    differing: int | None,
-    exact: bool,
-    notes: tuple[str, ...],
-) -> Check:
-    accuracy = float(stored.accuracy or 0.0)
-    return Check(stored.cell, verdict, accuracy, now, stored.n_images, differing, exact, notes)
+def _check(stored: Result, verdict: Verdict, **found: Any) -> Check:
+    """`found`: the further fields of a :class:`Check`."""
+    return Check(stored.cell, verdict, float(stored.accuracy or 0.0), stored.n_images, **found)
 
 
 def _code(record: Record) -> list[str]:
