@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttabench.provenance.normal_form import digest, marked, text_of, without_words
+from ttabench.provenance.normal_form import digest, mark, text_of, without_words
 
 __all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
 
@@ -194,7 +194,7 @@ def _class(node: ast.ClassDef) -> Definition:
     }
     made = {name: _using(each, members) for name, each in made.items()}
     whole = _using(whole, members)
-    return Definition(whole.text, whole.refers, whole.uses, whole.imports, bases, made)
+    return replace(whole, bases=bases, members=made)
 
 
 def _using(made: Definition, members: Iterable[str]) -> Definition:
@@ -207,15 +207,13 @@ def _function(node: ast.stmt) -> Definition:
     assert isinstance(node, Function)
     kinds = {ast.unparse(each) for each in node.decorator_list}
     node.name = ""
-    made = _plain(node)
-    free = bool(kinds & {"staticmethod", "classmethod"})
-    return Definition(made.text, made.refers, made.uses, made.imports, free=free)
+    return replace(_plain(node), free=bool(kinds & {"staticmethod", "classmethod"}))
 
 
 def _plain(node: ast.AST) -> Definition:
     """What a node refers to and uses, and its text."""
     imports = _imports_in(node)
-    marked(node)
+    mark(node)
     refers: dict[str, int] = {}
     uses: set[str] = set()
     reads_names = False
@@ -274,12 +272,9 @@ def _imports_in(node: ast.AST) -> dict[str, str]:
 
 def _imported(statement: ast.Import | ast.ImportFrom) -> dict[str, str]:
     if isinstance(statement, ast.Import):
-        return {
-            alias.asname or alias.name.partition(".")[0]: alias.name
-            if alias.asname
-            else alias.name.partition(".")[0]
-            for alias in statement.names
-        }
+        renamed = {alias.asname: alias.name for alias in statement.names if alias.asname}
+        tops = [alias.name.partition(".")[0] for alias in statement.names if not alias.asname]
+        return {**renamed, **{top: top for top in tops}}
     module = "." * statement.level + (statement.module or "")
     return {
         f"*{module}" if alias.name == "*" else alias.asname or alias.name: f"{module}:{alias.name}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["code_hash", "marked", "text_of", "without_words"]
+__all__ = ["code_hash", "mark", "text_of", "without_words"]
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
@@ -51,13 +51,12 @@ def without_words(tree: ast.Module) -> ast.Module:
     return made
 
 
-def marked(node: ast.AST) -> ast.AST:
+def mark(node: ast.AST) -> None:
     """Give local variables of a definition numbers for names, and mark the names that are global in it.
 
     A global name has the attribute `is_global`. Changes `node`.
     """
     _Marking().visit(node)
-    return node
 
 
 def text_of(node: object, reference: Callable[[ast.AST], str | None] = lambda node: None) -> str:
@@ -107,13 +106,11 @@ class _WithoutWords(ast.NodeTransformer):
         node.annotation = None
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def _visit_function(self, node: Any) -> ast.AST:
         node.returns = None
         return self.generic_visit(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
+    visit_FunctionDef = visit_AsyncFunctionDef = _visit_function
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         text = ast.unparse(node.annotation)
@@ -124,9 +121,7 @@ class _WithoutWords(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         self.generic_visit(node)
         # Python 3.12.1 puts an empty text behind a width such as `{name:<{width}}`.
-        node.values = [
-            part for part in node.values if not (isinstance(part, ast.Constant) and part.value == "")
-        ]
+        node.values = [x for x in node.values if not (isinstance(x, ast.Constant) and x.value == "")]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
