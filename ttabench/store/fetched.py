@@ -113,8 +113,8 @@ def fetch_results(
         tree, version = _obtained(source, sha256, work, on_progress)
         whole = work / "whole"
         files = _taken(tree, whole)
-        cells = sum(_checked(whole / path) for path in files if Path(path).name == "sweep.json")
-        if not cells:
+        stores = [Store.at((whole / path).parent) for path in files if Path(path).name == "sweep.json"]
+        if not sum(len(store.latest()) for store in stores):  # every record is read, and so checked
             raise UserError(
                 f"{shortened(source)} holds no results; expected folders with sweep.json and cells/."
             )
@@ -234,8 +234,3 @@ def _plain_files(root: Path) -> Iterator[Path]:
                 raise UserError(f"{entry.path} is a link, which may lead elsewhere; expected files.")
             if entry.is_file(follow_symlinks=False):
                 yield Path(entry.path)
-
-
-def _checked(manifest: Path) -> int:
-    """The number of cells of a results folder. Raises UserError for a record that is damaged or not true."""
-    return len(Store.at(manifest.parent).latest())

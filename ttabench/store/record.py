@@ -64,15 +64,12 @@ class Record:
     @property
     def attested(self) -> bool:
         """Whether the code changed since then, and cells that were measured again show the same numbers."""
-        return bool(self.code_changes) and self._is_joined()
+        if not self.code_changes or self.attestations is NONE:
+            return False
+        now = current_source(self.data)
+        return bool(now) and self.attestations.joins(self.source, self.data, self.environment, now)
 
     @cached_property
     def code_changes(self) -> tuple[str, ...]:
         """:attr:`changes`, also where the result is attested."""
         return code_changes(self.data, self.source, self.definitions)
-
-    def _is_joined(self) -> bool:
-        if self.attestations is NONE:
-            return False
-        now = current_source(self.data)
-        return bool(now) and self.attestations.joins(self.source, self.data, self.environment, now)
