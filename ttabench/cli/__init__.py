@@ -21,8 +21,7 @@ import typer
 from ttabench.cli._mistakes import (
     HELP,
     refuse_empty_path,
-    refuse_option_as_value,
-    refuse_repeated,
+    refuse_misread,
     sentence,
     tidy_help,
 )
@@ -149,8 +148,7 @@ def _main() -> None:
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
             refuse_empty_path(sys.argv)
             root = command()
-            refuse_repeated(root, sys.argv)
-            refuse_option_as_value(root, sys.argv)
+            refuse_misread(root, sys.argv)
             code = root.main(prog_name="ttabench", standalone_mode=False)
             print(end="", flush=True)  # a disk that is full says so here, and not after the end
     except UserError as problem:

@@ -65,36 +65,16 @@ def refuse_empty_path(arguments: Sequence[str]) -> None:
             raise UserError(f"{option} '' names no file; name one, or leave {option} out.")
 
 
-def refuse_option_as_value(root: Any, arguments: Sequence[str]) -> None:
-    """Raises UserError for ``--out --dry-run``: the parser would take the second for a folder's name."""
-    command, rest = _command(root, arguments)
-    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {*HELP}
-    takes_value = {
-        name for param in command.params if param.param_type_name == "option" and not param.is_flag
-        for name in param.opts
-    }  # fmt: skip
-    while rest and (option := rest.pop(0)) != "--":
-        if option not in takes_value or not rest:
-            continue
-        value = rest.pop(0)
-        if value.partition("=")[0] in names or re.match(r"--[a-z]", value):
-            raise UserError(
-                f"{option} has no value: {shortened(value)} looks like an option. Give {option} a value, or "
-                f"write {option}={shortened(value)} if it is meant."
-            )
+def refuse_misread(root: Any, arguments: Sequence[str]) -> None:
+    """Raises UserError for options that the parser would read in another way than they are meant.
 
-
-def _command(root: Any, arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    """The verb of a command line, and what follows it."""
+    Of an option that is given twice, it would take the last value alone. In ``--out --dry-run``, it would
+    take the second for a folder's name.
+    """
     command, rest = root, list(arguments[1:])
     while rest and rest[0] in (inner := getattr(command, "commands", {})):
         command = inner[rest.pop(0)]
-    return command, rest
-
-
-def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
-    """Raises UserError for an option that is given twice: the parser would take its last value alone."""
-    command, rest = _command(root, arguments)
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {*HELP}
     options = [param for param in command.params if param.param_type_name == "option" and not param.is_flag]
     by_name = {name: param for param in options for name in param.opts}
     given: set[str] = set()
@@ -102,8 +82,12 @@ def refuse_repeated(root: Any, arguments: Sequence[str]) -> None:
         name, equals, _ = argument.partition("=")
         if name not in by_name:
             continue
-        if not equals:
-            del rest[:1]  # its value
+        value = rest.pop(0) if rest and not equals else ""
+        if value.partition("=")[0] in names or re.match(r"--[a-z]", value):
+            raise UserError(
+                f"{name} has no value: {shortened(value)} looks like an option. Give {name} a value, or "
+                f"write {name}={shortened(value)} if it is meant."
+            )
         if name in given and not by_name[name].multiple:
             lists = by_name[name].metavar in LISTS
             raise UserError(

@@ -216,21 +216,14 @@ def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
 
     Raises UserError for a dataset that the user names and that there is not.
     """
-    names = dict.fromkeys(task.dataset for task in every)
-    absent = [name for name in names if not _is_here(name)]
-    return {} if asked.small else {name: _why(name) for name in absent}
-
-
-def _is_here(name: str) -> bool:
-    states = {entry.name: entry.state for entry in listing()}
-    if name in states:
-        return states[name] == "here"
-    return bool(dataset(name).name)  # raises where there is none
-
-
-def _why(name: str) -> str:
-    entry = next(entry for entry in listing() if entry.name == name)
-    return f"{name} is {entry.state}: {entry.note}."
+    listed = {entry.name: entry for entry in listing()}
+    lacking = {}
+    for name in dict.fromkeys(task.dataset for task in every):
+        if name not in listed:
+            dataset(name)  # raises where there is none
+        elif (entry := listed[name]).state != "here":
+            lacking[name] = f"{name} is {entry.state}: {entry.note}."
+    return {} if asked.small else lacking
 
 
 def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -47,23 +48,16 @@ def watch_status(progress: Progress) -> None:
 
     Failed and stale cells are left for another sweep where none is at work.
     """
-    console = screen()
-    if not console.is_terminal:
-        printed = -PLAIN
+    console, printed = screen(), -PLAIN
+    live = Live(console=console, auto_refresh=False, screen=False)
+    with live if console.is_terminal else nullcontext():
         while True:
-            if time.monotonic() - printed >= PLAIN or not progress.is_open():
+            if console.is_terminal:
+                live.update(Group(*_state(progress, MOST)), refresh=True)
+            elif time.monotonic() - printed >= PLAIN or not progress.is_open():
                 printed = time.monotonic()
-                print(
-                    f"{time.strftime('%H:%M:%S')}  {'; '.join(_lines(progress, progress.rows()).values())}",
-                    flush=True,
-                )
-            if not progress.is_open():
-                return
-            time.sleep(EVERY)
-            progress.refresh()
-    with Live(console=console, auto_refresh=False, screen=False) as live:
-        while True:
-            live.update(Group(*_state(progress, MOST)), refresh=True)
+                text = "; ".join(_lines(progress, progress.rows()).values())
+                print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
             if not progress.is_open():
                 return
             time.sleep(EVERY)
