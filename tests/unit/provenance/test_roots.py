@@ -9,12 +9,14 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import get_args, get_type_hints
 
+import numpy as np
 import pytest
 
 from tests.cases import each
 from tests.unit.other_code import Edits, forget
+from tests.unit.stored_results import measured
 from ttabench import provenance, registry
-from ttabench.cell import Cell, Result
+from ttabench.cell import Cell
 from ttabench.provenance import changes, current_code, libraries, network_code, roots, shared_code
 from ttabench.provenance import modules as modules_of
 from ttabench.provenance.modules import module_file
@@ -346,7 +348,7 @@ def test_a_result_of_a_composed_method_is_stale_if_a_part_of_it_changes_and_not_
     config = (("first", "quantile"), ("second", "cotta"))
     store = Store.create(tmp_path / "results", {"methods": ["stack"]})
     stacked = replace(cell, method="stack", label="stack", config=config)
-    store.writer().append(Result(cell=stacked, status="ok", accuracy=50.0))
+    store.writer().append(measured(stacked, np.ones(1, bool)))
     edits = Edits(monkeypatch)
     for part, stale in (("roid", False), ("cotta", True), ("quantile.geometric", True)):
         module = f"ttabench_methods.{part}"
@@ -384,7 +386,7 @@ def test_code_that_changes_while_a_sweep_runs_makes_its_results_stale(
 
     def run(worker: Worker, cells: tuple[Cell, ...], stored: object) -> None:
         (project.root / "some_methods" / "helper.py").write_text("A = 2")
-        worker.writer().append(Result(cell=mine, status="ok", accuracy=50.0))
+        worker.writer().append(measured(mine, np.ones(1, bool)))
 
     monkeypatch.setattr(Worker, "run", run)
     CellGroup(((mine,),), folder.root)(lambda event: None, WorkerState())

@@ -80,7 +80,7 @@ def storing(store: Store, *cells: Cell) -> Callable[[], None]:
     def step() -> None:
         writer = store.writer()
         for cell in cells:
-            writer.append(Result(cell=cell, status="ok", accuracy=50.0, n_images=1, correct=b"\x80"))
+            writer.append(Result(cell=cell, status="ok", accuracy=100.0, n_images=1, correct=b"\x80"))
         writer.close()
 
     return step
