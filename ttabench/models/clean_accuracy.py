@@ -74,7 +74,7 @@ def input_warning(
     """
     accuracy = 100 * float((guesses == test.labels).mean())
     low = _low(classifier.num_classes, len(test), accuracy, claimed)
-    better = better_input(classifier, test, NORMALISATIONS, device) or better_classes(guesses, test.labels)
+    better = better_classes(guesses, test.labels) or better_input(classifier, test, NORMALISATIONS, device)
     if not better:
         some = some_of(test)
         better = noisy_labels(probabilities(classifier, some, device), some.labels)

@@ -55,8 +55,9 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
     if note := smallest_fall(comparison):
         parts.append(Text(note))
-    alone, failing = cells["verdict"].isin(["missing", "new"]), cells["verdict"].isin(BAD)
-    if comparison.failed and not alone.all() and (alone | ~failing).all():
+    missing, failing = cells["verdict"] == "missing", cells["verdict"].isin(BAD)
+    whole = not (cells["verdict"] == "new").any()  # else missing cells may be there with other settings
+    if comparison.failed and whole and not missing.all() and (missing | ~failing).all():
         parts.append(
             Text("Only missing cells failed: --subset lets the candidate be a part of the baseline.")
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench_reports.cells.frames import ROW, TABLE
+from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.words import naming
 
 
@@ -25,7 +25,7 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     pairs = zip(rows["base"], rows["method"], strict=True)
     found = [_unset(str(base), str(method), known) for base, method in pairs]
     names = [without(str(method), settings) for method, settings in zip(rows["method"], found, strict=True)]
-    places = [*TABLE, *(name for name in ROW if name != "method")]
+    places = [*TABLE, "arch", "mode"]  # what a reader sees beside the name
     keyed = rows[places].astype(str).assign(name=names, difference=rows["difference"])
     twice = keyed.duplicated(keep=False)
     return [() if again else settings for again, settings in zip(twice, found, strict=True)]

@@ -652,6 +652,16 @@ def test_classes_with_the_numbers_of_others_are_named(order: list[int], says: st
     assert bool(says) == bool(input_trials.better_classes(np.asarray(order)[labels], labels))
 
 
+def test_exchanged_classes_are_named_before_other_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that are prepared in another way may be right a little more often, by chance."""
+    monkeypatch.setattr(clean_accuracy, "better_input", lambda *_: "; other images")
+    data = Labelled(np.zeros((400, 8, 8, 3), np.uint8), np.arange(400) % 10)
+    network: Any = types.SimpleNamespace(num_classes=10)
+    text, _ = clean_accuracy.input_warning(network, data, (data.labels + 1) % 10, None, "cpu")
+    assert "class 0 as 1, 1 as 2" in text
+    assert "other images" not in text
+
+
 def test_chance_is_no_permutation() -> None:
     draw = np.random.default_rng(0)
     for classes in (2, 10, 100, 1000):

@@ -302,7 +302,11 @@ def test_a_candidate_that_is_a_part_fails_no_gate_that_lets_it(
     assert f"3 cells in both, 3 of them with the same accuracy; {len(whole) - 3} only in" in shown.out
     failed = ttabench("compare", "--gate", *runs)
     assert failed.code == 1
-    assert "--subset lets the candidate be a part" in failed.out
+    hint = "--subset lets the candidate be a part"
+    assert hint in failed.out
+    mixed = folder(tmp_path / "mixed", part)
+    folder(mixed, dict(list(whole.items())[3:]), label="tent[lr=0.2]")  # what is missing is there as another
+    assert hint not in ttabench("compare", "--gate", runs[0], mixed).out
     assert ttabench("compare", "--subset", *runs).code == 0
     outcome = compare(*runs, subset=True)
     assert not outcome.failed

@@ -55,6 +55,15 @@ def test_names_stay_apart_and_files_that_do_not_know_change_nothing() -> None:
     assert of_all([{SET: frozenset()}, {SET: frozenset({("a", "b")})}]) == {("a", "b")}
 
 
+def test_rates_that_follow_the_batch_size_tell_rows_of_two_batch_sizes_apart() -> None:
+    rates = {20: "tent[lr=0.1]", 30: "tent[lr=0.15]"}
+    frame = pd.concat([
+        cells((name,), ("cct",), corruptions=("fog", "snow"), batch_size=size) for size, name in rates.items()
+    ])  # fmt: skip
+    frame.attrs[SET] = frozenset()
+    assert names(frame) == ["TENT [lr=0.1]", "TENT [lr=0.15]"]
+
+
 def test_all_sweeps_of_a_folder_say_what_was_set(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(
         'methods = ["eata[fisher_images=9, lr=0.1]"]\nset = ["sar.lr=0.1,0.2"]\n'
