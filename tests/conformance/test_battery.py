@@ -68,6 +68,17 @@ class ForgetsToResetMomentum(Sound):
         self.average = None
 
 
+class SortsByCertainty(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        y = super().adapt(x)
+        return y[y.amax(1).argsort()]
+
+
+class TurnsTheBatchAround(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        return super().adapt(x).flip(0)
+
+
 class OverwritesReturnedLogits(Sound):
     def setup(self, source: SourceData | None) -> None:
         super().setup(source)
@@ -459,6 +470,8 @@ FAULTS = [
     (KeepsTheSource, {"no_labels"}),
     (NeedsTwoImages, {"batch_of_one"}),
     (ExpectsFullBatches, {"logits", "short_last_batch", "precision"}),
+    (SortsByCertainty, {"row_order"}),
+    (TurnsTheBatchAround, {"row_order"}),
     (ReturnsAttachedLogits, {"logits"}),
     (ReturnsNaN, {"logits", "batch_of_one", "short_last_batch", "precision"}),
     (ReturnsProbabilitiesOfOneClass, {"logits", "batch_of_one", "short_last_batch", "precision"}),

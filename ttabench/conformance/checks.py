@@ -145,6 +145,29 @@ def short_last_batch(case: Case) -> str:
     return problem or _sound(_predict(method, stream), stream)
 
 
+def row_order(case: Case) -> str:
+    """Row i of the logits is that of image i: where one image is another one, its row changes the most."""
+    method, images_of = case.fresh(), case.stream[0]
+
+    def logits_of(x: Tensor) -> Tensor:
+        method.reset()
+        seed_torch()
+        return method.adapt(x.clone()).detach().float()
+
+    before, rows, right = logits_of(images_of), (1, 6, 12, 19), 0
+    for row in rows:
+        changed = images_of.clone()
+        changed[row] = case.stream[1][row]
+        moved = (logits_of(changed) - before).norm(dim=1)
+        right += bool(moved.argmax() == row)
+    if 2 * right < len(rows) and moved.isfinite().all() and moved.any():
+        return (
+            f"where one image was exchanged for another one, the logits of others changed more: in "
+            f"{len(rows) - right} of {len(rows)} trials; return the logits in the order of the images"
+        )
+    return ""
+
+
 def determinism(case: Case) -> str:
     """The same torch seed gives the same logits, whatever other generators and instances did before."""
     random.seed(1)
@@ -323,6 +346,7 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "causality: no batch depends on a later one": causality,
     "a batch of one image": batch_of_one,
     "a short last batch": short_last_batch,
+    "logits are in the order of the images": row_order,
     "determinism under a seed": determinism,
     "reset() restores bitwise": reset,
     "state survives pickling": pickling,
