@@ -11,7 +11,7 @@ class Evaluation(scoring.Evaluation):
     """What a method reached on a test set; printed in one line.
 
     accuracy     in percent.
-    correct      (N,) bool, in the order of the test set, for the scored images.
+    correct      (N,) bool, in the order in which the images were given, for those that were scored.
     seconds      to adapt and score.
     alarm        why the number may not be trusted, such as a collapse to few classes; "" if nothing is known.
     calibration  how sure the predictions were: counts, right ones and confidences of bins.

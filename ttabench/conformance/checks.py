@@ -146,24 +146,28 @@ def short_last_batch(case: Case) -> str:
 
 
 def row_order(case: Case) -> str:
-    """Row i of the logits is that of image i: where one image is another one, its row changes the most."""
-    method, images_of = case.fresh(), case.stream[0]
+    """Row i of the logits is that of image i: where one image is another one, its row changes the most.
+
+    Other rows may change more now and then, as they share statistics. So the share of other rows that change
+    less is averaged over images: 1 for most methods, 0.5 where rows have nothing to do with images.
+    """
+    method, usual = case.fresh(), case.stream[0]
 
     def logits_of(x: Tensor) -> Tensor:
         method.reset()
         seed_torch()
         return method.adapt(x.clone()).detach().float()
 
-    before, rows, right = logits_of(images_of), (1, 6, 12, 19), 0
-    for row in rows:
-        changed = images_of.clone()
+    before, shares = logits_of(usual), []
+    for row in range(0, len(usual), 3):
+        changed = usual.clone()
         changed[row] = case.stream[1][row]
         moved = (logits_of(changed) - before).norm(dim=1)
-        right += bool(moved.argmax() == row)
-    if 2 * right < len(rows) and moved.isfinite().all() and moved.any():
+        shares.append(float((moved < moved[row]).sum()) / (len(usual) - 1))
+    if moved.isfinite().all() and moved.any() and sum(shares) < 0.8 * len(shares):
         return (
-            f"where one image was exchanged for another one, the logits of others changed more: in "
-            f"{len(rows) - right} of {len(rows)} trials; return the logits in the order of the images"
+            "where one image was exchanged for another one, its logits did not change more than those of "
+            "others; return the logits in the order of the images"
         )
     return ""
 
