@@ -18,13 +18,7 @@ from typing import Any
 
 import typer
 
-from ttabench.cli._mistakes import (
-    HELP,
-    refuse_empty_path,
-    refuse_misread,
-    sentence,
-    tidy_help,
-)
+from ttabench.cli._mistakes import HELP, refuse_empty_path, refuse_misread, sentence, tidy_help
 from ttabench.errors import UserError, forward_warnings, printable, shortened
 from ttabench.system.cores import ONE_NUMPY_THREAD
 from ttabench.system.nonblocking import FULL, NonBlocking

@@ -14,11 +14,7 @@ from typer import Argument, Option
 def cite(
     results: Annotated[Path | None, Argument(metavar="DIR", help="Cite what a results folder used.")] = None,
     methods: Annotated[
-        str,
-        Option(
-            metavar="NAMES",
-            help="Methods, with the settings used: sar,tent\\[statistics=median].",
-        ),
+        str, Option(metavar="NAMES", help="Methods, with the settings used: sar,tent\\[statistics=median].")
     ] = "",
 ) -> None:
     """Print the BibTeX entries of methods, or of ttabench and the methods in a results folder."""

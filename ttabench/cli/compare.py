@@ -24,8 +24,7 @@ def compare(
         bool, Option("--subset", help="The candidate may lack cells: the gate takes those that both have.")
     ] = False,
     max_drop: Annotated[
-        float | None,
-        Option(metavar="POINTS", help="How many points a cell may fall.", show_default="1"),
+        float | None, Option(metavar="POINTS", help="How many points a cell may fall.", show_default="1")
     ] = None,
     max_mean_drop: Annotated[
         float | None,

@@ -145,9 +145,7 @@ def generate(
     frost: Annotated[
         Path | None,
         Option(
-            metavar="DIR",
-            help="Folder with the published frost pictures.",
-            show_default="built-in pictures",
+            metavar="DIR", help="Folder with the published frost pictures.", show_default="built-in pictures"
         ),
     ] = None,
     jpeg: Annotated[

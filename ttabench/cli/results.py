@@ -16,8 +16,7 @@ results = typer.Typer(no_args_is_help=True, help="Fetch and list published resul
 @results.command()
 def fetch(
     source: Annotated[
-        str,
-        Argument(metavar="SOURCE", help="URL or path of an archive or a git repository, or a folder."),
+        str, Argument(metavar="SOURCE", help="URL or path of an archive or a git repository, or a folder.")
     ],
     name: Annotated[
         str, Option(metavar="NAME", help="What they are called here.", show_default="from SOURCE")

@@ -25,8 +25,7 @@ def train(
     precision: Annotated[str, Option(metavar="TYPE", help="auto, float32 or bfloat16.")] = "auto",
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
     workers: Annotated[
-        str,
-        Option(metavar="COUNT", help="Classifiers at once: auto, or a number; 0 = this process."),
+        str, Option(metavar="COUNT", help="Classifiers at once: auto, or a number; 0 = this process.")
     ] = "auto",
     threads: Annotated[
         int,

@@ -28,13 +28,7 @@ class Case:
     """
 
     def __init__(
-        self,
-        method: type[Method[Any]],
-        config: Any,
-        name: str,
-        classifier: Classifier,
-        *,
-        first: bool = True,
+        self, method: type[Method[Any]], config: Any, name: str, classifier: Classifier, *, first: bool = True
     ) -> None:
         self.method = method
         self.config = config

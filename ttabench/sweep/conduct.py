@@ -21,12 +21,7 @@ from ttabench.run.executors.workers import own_gpu
 from ttabench.store import Store
 from ttabench.store.folder_readme import write_readme
 from ttabench.store.new_records import sizes
-from ttabench.sweep.agenda import (
-    make_agenda,
-    make_groups,
-    plan_rows,
-    record_not_applicable,
-)
+from ttabench.sweep.agenda import make_agenda, make_groups, plan_rows, record_not_applicable
 from ttabench.sweep.draft import Draft, make_draft
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.hand_over import hand_over, read_begun

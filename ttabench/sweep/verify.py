@@ -45,16 +45,7 @@ from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.sweep_file import kept
 from ttabench.system.environment import device_kind, pick_device
 
-__all__ = [
-    "BOUND",
-    "Available",
-    "Check",
-    "compare",
-    "device_of",
-    "find_available",
-    "run",
-    "sweeps_of",
-]
+__all__ = ["BOUND", "Available", "Check", "compare", "device_of", "find_available", "run", "sweeps_of"]
 
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
