@@ -145,7 +145,7 @@ def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
         print(rest)
     if methods := _unmeasured(checks, drawn):
         of_all = f"{len(methods)} of {counted(len(drawn.methods), 'method')}"
-        print(f"Nothing was measured of {of_all}: {first_of(list(methods), 8)}.")
+        print(f"Nothing was measured of {of_all}: {first_of(methods, 8)}.")
     print(f"{what}: {', '.join(verdicts)}. Drawn with --seed {seed}.")
 
 

@@ -39,11 +39,10 @@ def corrupt_any_size(
     """
     check_request(name, severity, seed)
     check_quality(jpeg)
+    width_height = f"{images.shape[2]}×{images.shape[1]}" if images.ndim == 4 else ""
     if name in BAR_CORRUPTIONS and images.ndim == 4 and images.shape[1:3] != (32, 32):
-        width_height = f"{images.shape[2]}×{images.shape[1]}"
         raise UserError(f"{name} is defined for 32×32 pixels; images are {width_height}.")
     if images.ndim == 4 and images.shape[1] != images.shape[2]:
-        width_height = f"{images.shape[2]}×{images.shape[1]}"
         sizes = ", ".join(map(str, SIZES))
         raise UserError(
             f"images are {width_height} pixels; expected square ones: crop them first. There are published "

@@ -16,7 +16,7 @@ from ttabench.store.columns import row
 from ttabench.store.manifest import read_manifest, write_manifest
 from ttabench.store.record import Record
 from ttabench.store.sweep_options import differences, union
-from ttabench.store.writer import Writer, code_lines
+from ttabench.store.writer import ANOTHER, Writer, code_lines
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.files import check_plain, replace_file, writing
 from ttabench.system.garbage_collection import paused
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ANOTHER = "choose another folder with --out"
 PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""

@@ -22,6 +22,8 @@ from ttabench.system.checked_lines import encode
 from ttabench.system.environment import device_kind, machine, processor, versions
 from ttabench.system.files import writing
 
+ANOTHER = "choose another folder with --out"
+
 
 class Writer:
     """Appends results to its own shard."""
@@ -68,7 +70,7 @@ class Writer:
         folder = self.path.parent
         generation = 1 + max(map(shards.generation, folder.glob("*.jsonl")), default=0)
         if self._file is None:
-            with writing(folder, "choose another folder with --out"):
+            with writing(folder, ANOTHER):
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         return encode({"kind": "environment", "generation": generation, **environment(self._device)})
 
