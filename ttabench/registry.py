@@ -145,6 +145,8 @@ def _fault(cls: Any, name: str) -> str:
             return f"its `{attribute}` is {_shown(value)}, expected {expected}"
     if cls.mode not in MODES:
         return f"its `mode` is {_shown(cls.mode)}, expected {' or '.join(MODES)}"
+    if cls.reset is not contract.Method.reset:
+        return "it has a reset() of its own, expected that of Method, which restores all attributes"
     return config_fault(cls.Config)
 
 
