@@ -1,6 +1,15 @@
-"""``python -m ttabench``: the command line, where the Python matters more than the path of its scripts."""
+"""The command line: ``ttabench``, and ``python -m ttabench``. Ctrl-C during its imports is no traceback."""
 
-from ttabench.cli import main
+import sys
+
+
+def main() -> None:
+    try:
+        from ttabench.cli import main as command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    command()
+
 
 if __name__ == "__main__":
     main()

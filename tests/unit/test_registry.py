@@ -107,7 +107,7 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "a text as batch size": (odd(batch_size="64"), "its `batch_size` is '64', expected a whole number"),
     "a tuple as needs": (odd(needs=("batch",)), "its `needs` is ('batch',), expected a Needs"),
     "no mode": (odd(mode="both"), "its `mode` is 'both', expected online or offline"),
-    "a reset of its own": (odd(reset=lambda self: None), "it has a reset() of its own, expected that of Method"),
+    "a reset of its own": (odd(reset=lambda self: None), "it has a reset() of its own, expected that"),
 }
 
 

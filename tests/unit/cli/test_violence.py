@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import runpy
 import signal
 import subprocess
 import sys
@@ -219,3 +220,14 @@ def test_cells_that_crash_hang_or_grow_are_recorded_and_cost_no_other(tmp_path: 
     ).stdout
     assert "5: 1 done, 4 failed" in output
     assert "SIGSEGV" in output
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "ttabench.cli", Interrupted())
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module("ttabench", run_name="__main__")
+    assert left.value.code == 130
