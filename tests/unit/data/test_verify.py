@@ -14,7 +14,9 @@ from PIL import Image
 
 from tests.unit import data_fakes as fakes
 from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
+from ttabench.data.own.doubts import doubts
 from ttabench.data.own.generate_corrupted import generate
+from ttabench.data.own.open_own import open_own
 from ttabench.data.published.facts import CIFAR10_C, CIFAR10_C_BAR
 from ttabench.data.verify.cifar_audit import GROWING, mismatches
 from ttabench.data.verify.cifar_checksums import MD5
@@ -331,3 +333,5 @@ def test_what_is_not_read_because_of_its_name_is_a_warning(tmp_path: Path) -> No
     assert text.startswith(
         f"{folders / 'motion-blur'} is not read: unknown corruption 'motion-blur'; did you"
     )
+    for folder, texts in ((arrays, found), (folders, [text])):
+        assert [each for each in doubts(open_own(folder), []) if "not read" in each] == texts  # of a sweep

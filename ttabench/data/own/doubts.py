@@ -5,12 +5,14 @@ Of large sets, some images are looked at. `ttabench data verify` looks at more.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import labelled_files
 from ttabench.data.files.read_image import read_image
@@ -22,8 +24,9 @@ from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
+from ttabench.errors import unknown
 
-__all__ = ["labels_in_8_bits", "numbered_folders", "of_corruptions", "shadowed", "warn_of_doubts"]
+__all__ = ["labels_in_8_bits", "not_read", "numbered_folders", "of_corruptions", "warn_of_doubts"]
 
 LOOKED_AT = 500  # test images whose files are sought among those of the training set
 
@@ -44,7 +47,7 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
     if not of_corruptions(data):
         return
     yield from labels_in_8_bits(data)
-    yield from shadowed(data)
+    yield from not_read(data)
     yield from _clean(data)
     if not data.manifest:
         reference, count = _some(data, "test")
@@ -80,12 +83,23 @@ def labels_in_8_bits(data: OwnDataset) -> Iterator[str]:
             yield f"{text}."
 
 
-def shadowed(data: OwnDataset) -> Iterator[str]:
-    """Sentences about arrays of one severity beside one of all severities."""
-    for corruption in data.corruptions:
-        if (whole := data.folder / f"{corruption}.npy").is_file():
-            for path in sorted(data.folder.glob(f"{corruption}-[1-5].npy")):
-                yield f"{path} is not read: {whole.name} has all severities."
+def not_read(data: OwnDataset) -> Iterator[str]:
+    """Sentences about arrays, or folders of images, that are not read because of their names."""
+    if not of_corruptions(data):  # every folder beside it is a domain, or has other classes
+        return
+    folders = isinstance(data, OwnImageFolders)
+    used = {path.relative_to(data.folder).parts[0] for path in data.pieces().values()}
+    for path in sorted(data.folder.iterdir()):
+        if path.name.startswith(".") or not (path.is_dir() if folders else path.suffix == ".npy"):
+            continue
+        name = path.name if folders else re.sub(r"-\d+$", "", path.stem)
+        whole = path.with_name(f"{name}.npy")
+        if name in data.corruptions and path != whole and whole.is_file():
+            yield f"{path} is not read: {whole.name} has all severities."
+        elif path.name not in used:
+            why = str(unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`"))
+            known = f"severities are {SEVERITIES[0]} to {SEVERITIES[-1]}."
+            yield f"{path} is not read: {known if name in KNOWN_CORRUPTIONS else why}"
 
 
 def _clean(data: OwnDataset) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +20,10 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
-from ttabench.data.own.doubts import labels_in_8_bits, numbered_folders, of_corruptions, shadowed
+from ttabench.data.own.doubts import labels_in_8_bits, not_read, numbered_folders
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.show import severities
@@ -33,7 +31,7 @@ from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
-from ttabench.errors import UnknownName, UserError, counted, unknown
+from ttabench.errors import UnknownName, UserError, counted
 from ttabench.subset_names import drawn_from
 from ttabench.system.progress import OnProgress, silent
 
@@ -110,7 +108,7 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     made_here = bool(data.manifest) if isinstance(data, OwnDataset) else data.name == EMBEDDED
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
     if isinstance(data, OwnDataset):
-        findings += _not_read(data) if data.corruptions else [error(no_corruptions(data.folder))]
+        findings += map(warning, not_read(data)) if data.corruptions else [error(no_corruptions(data.folder))]
         findings += [warning(f"{data.name}: {text}") for text in of_pixels(test.images)]
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
@@ -141,23 +139,6 @@ def _levels(data: Dataset) -> str:
         every = next(iter(levels.values()))
         return "" if every == ", ".join(map(str, SEVERITIES)) else f" at severity {every}"
     return f" ({'; '.join(f'{name} at {each}' for name, each in levels.items() if each)})"
-
-
-def _not_read(data: OwnDataset) -> Iterator[Finding]:
-    """Arrays, or folders of images, whose names are no corruption's: perhaps a slip of the pen."""
-    if not of_corruptions(data):  # every folder beside it is a domain, or has other classes
-        return
-    used = [path.relative_to(data.folder).parts for path in data.pieces().values()]
-    folders = isinstance(data, OwnImageFolders)
-    yield from map(warning, shadowed(data))
-    for path in sorted(data.folder.iterdir()):
-        if path.name.startswith(".") or any(parts[0] == path.name for parts in used):
-            continue
-        if path.is_dir() if folders else path.suffix == ".npy":
-            name = path.name if folders else re.sub(r"-\d+$", "", path.stem)
-            why = unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`")
-            known = f"severities are {SEVERITIES[0]} to {SEVERITIES[-1]}."
-            yield warning(f"{path} is not read: {known if name in KNOWN_CORRUPTIONS else why}")
 
 
 def _classes(data: OwnDataset, test: Labelled) -> Iterator[Finding]:
