@@ -32,7 +32,7 @@ from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.run import run
 from ttabench.sweep.shard import WHOLE, Shard, take_shard
-from ttabench.sweep.sweep_file import keep, to_toml
+from ttabench.sweep.sweep_file import keep
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
 from ttabench.system.work_claims import SILENT, WorkClaims
@@ -76,13 +76,14 @@ def run_cells(
     whole = draft.cells(sources, known)
     store = Store(out)
     store.make_folder(grid.to_json(), extend=extend)
+    asked: Path | None = None
     with ExitStack() as stack:
         claims = stack.enter_context(WorkClaims(store.root, "sweep"))
         claims.sweep_up()  # what killed processes left
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
-                keep(grid, out)
+                asked = keep(grid, out).absolute()
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)
@@ -100,8 +101,8 @@ def run_cells(
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
         command: tuple[str, ...] = ()
-        if engine.by_command and agenda.todo:
-            command = hand_over(to_toml(grid), options, shard, start, logs, setup.folder)
+        if asked and engine.by_command and agenda.todo:
+            command = hand_over(asked, options, shard, start, logs, setup.folder)
         groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
             scores=draft.scores, begun=start, command=command,

@@ -16,20 +16,19 @@ PASSED_ON = ("per_gpu", "cell_timeout", "cell_memory", "device_memory", "scores"
 
 
 def hand_over(
-    asked: str, options: Mapping[str, Any], shard: Shard, start: Mapping[str, int], folder: Path, out: Path
+    asked: Path, options: Mapping[str, Any], shard: Shard, start: Mapping[str, int], folder: Path, out: Path
 ) -> tuple[str, ...]:
     """The arguments of ``ttabench`` with which a process takes part in a sweep; its device is to be added.
 
-    asked    its sweep file, as `sweep_file.to_toml` gives it.
-    start    the results folder `out` when the cells were planned, see `store.new_records.sizes`:
-             what was stored later is done, whatever `--overwrite` says.
-    folder   for the files that it needs. Raises UserError where it cannot be written.
+    asked    its sweep file, which `sweep_file.keep` wrote into the results folder `out`.
+    start    the results folder when the cells were planned, see `store.new_records.sizes`: what was stored
+             later is done, whatever `--overwrite` says.
+    folder   for the start. Raises UserError where it cannot be written.
     """
-    sweep, begun = folder / "sweep.toml", folder / "begun.json"
+    begun = folder / "begun.json"
     with writing(folder):
-        replace_file(sweep, asked.encode())
         replace_file(begun, json.dumps(dict(start)).encode())
-    flags: dict[str, Any] = {"--config": sweep, "--begun": begun, "--out": out}
+    flags: dict[str, Any] = {"--config": asked, "--begun": begun, "--out": out}
     flags |= {OPTIONS[name].flag: options[name] for name in PASSED_ON if options[name] != DEFAULTS[name]}
     if shard != WHOLE:
         flags["--shard"] = f"{shard[0] + 1}/{shard[1]}"
