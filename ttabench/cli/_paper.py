@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,25 @@ from ttabench.cli._table import table
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
+from ttabench.models.architectures.names import resolve
 from ttabench.models.resolve import resolve_model
-from ttabench.paper.experiments import OFFICIAL, Task, stands_for, tasks, title
+from ttabench.paper.experiments import (
+    DATASETS,
+    OFFICIAL,
+    Task,
+    datasets_of,
+    network_of,
+    stands_for,
+    tasks,
+    title,
+)
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import view
 from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import DEFAULTS
+from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.resolve import choose_methods
@@ -47,6 +57,8 @@ SMALL_FIGURES: Mapping[str, Sequence[str]] = {
     "two-moons": ("epochs=20",),
 }
 """Options of figures in a rehearsal."""
+OF_PAPER = ("method=quantile_paper", "quantile_paper.minibatch=512")
+"""The paper's method in a figure, in the setting of the tables."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ class Facts:
     missing  the dataset of the paper → why it is not measured.
     left_out the table, network and dataset → why it could not be measured.
     figures  the figure → "" or why it is missing.
+    drawn    the figure → what it was drawn of.
     """
 
     scale: float = 1.0
@@ -90,6 +103,7 @@ class Facts:
     missing: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
+    drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -111,6 +125,7 @@ def run(asked: Asked) -> int:
     """Measure, draw, and write the page; the number of cells that failed."""
     check_folder(asked.out, "--out")
     console, facts = console_of_errors(), Facts.of(asked.out)
+    _refuse_two_scales(asked, facts)
     every = _every(asked)
     lacking = _lacking(asked, every)
     found = [task for task in every if task.dataset not in lacking]
@@ -141,6 +156,7 @@ def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid
     failed = 0
     try:
         ready = _prepared(task, asked, facts)
+        facts.keep(asked.out)  # the page of what is stored needs them, wherever the task is stopped
         place = (ready.experiment == ALONE, ready.grid)
         if place not in measured:  # in a rehearsal, several tasks become one
             failed = _measure(ready, asked)
@@ -167,7 +183,9 @@ def make_page(asked: Asked) -> int:
             facts.stands.setdefault(published, name)
     if not cells and not facts.figures:
         raise UserError(f"{asked.out} holds no results of this command; leave --page out to measure them.")
-    for path in view("paper")(cells.get("results"), cells.get(ALONE), asdict(facts), asked.out):
+    other_images = {name for published, name in facts.stands.items() if stands_for(name) != published}
+    about = {**asdict(facts), "other_images": sorted(other_images)}
+    for path in view("paper")(cells.get("results"), cells.get(ALONE), about, asked.out):
         print(printable(str(path)))
     return 0
 
@@ -207,8 +225,33 @@ def plan(asked: Asked) -> int:
 
 
 def _every(asked: Asked) -> list[Task]:
+    _check_stand_ins("--archs", asked.archs, network_of, "ResNet18, CCT, CVT and ViT-Lite")
+    for arch in asked.archs:
+        if not {"/", ":"} & {*arch}:
+            resolve(arch, dataset=DATASETS[0], image_size=32)
+    _check_stand_ins(
+        "--datasets", asked.datasets, lambda name: stands_for(name) or "each of them", "its three"
+    )
+    OPTIONS["precision"].kind.check(asked.precision, "--precision")
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
     return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
+
+
+def _check_stand_ins(flag: str, names: Sequence[str], stands: Callable[[str], str], of: str) -> None:
+    """Raises UserError where a name stands for nothing of the paper, or two stand for the same."""
+    held: dict[str, str] = {}
+    for name in names:
+        published = stands(name)
+        if not published:
+            raise UserError(
+                f"{flag} {name} stands for none of the paper's ({of}), so no table has a place for it; "
+                "run it with ttabench sweep."
+            )
+        if (other := held.setdefault(published, name)) != name:
+            raise UserError(
+                f"{flag} {other} and {name} both stand for {published}, and a table has one place; name one "
+                "of them here, and the other with another --out."
+            )
 
 
 def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
@@ -224,6 +267,14 @@ def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
         elif (entry := listed[name]).state != "here":
             lacking[name] = f"{name} is {entry.state}: {entry.note}."
     return {} if asked.small else lacking
+
+
+def _refuse_two_scales(asked: Asked, facts: Facts) -> None:
+    if (asked.out / FACTS).exists() and facts.scale != asked.scale:
+        raise UserError(
+            f"{asked.out} holds numbers of --scale {facts.scale:g}, and this run has {asked.scale:g}; "
+            "they would stand in one table. Name another folder with --out."
+        )
 
 
 def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:
@@ -282,15 +333,13 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
             _train(weights, asked)
     name = dataset(task.dataset).name
     published = stands_for(asked_for.dataset)
-    if published and name != published:
-        facts.stands[published] = name
-    if published:
-        facts.missing.pop(published, None)
-    family = "cct" if asked_for.arch.startswith(f"{OFFICIAL}cct") else asked_for.arch
-    if weights.arch not in (asked_for.arch, family):
-        names = facts.nets.setdefault(family, [])
-        if weights.arch not in names:
-            names.append(weights.arch)
+    for each in [published] if published else datasets_of(task.experiment):
+        facts.stands |= {each: name}
+        facts.missing.pop(each, None)
+    network = network_of(asked_for.arch)
+    own = not asked.archs and weights.arch == asked_for.arch  # published weights that the paper names
+    if not own and weights.arch not in (network, *facts.nets.get(network, ())):
+        facts.nets.setdefault(network, []).append(weights.arch)
     moved = task.on(task.dataset, weights.arch)
     grid = replace(moved.grid, checkpoint=weights.checkpoint, precision=asked.precision)
     return replace(moved, grid=grid)
@@ -333,11 +382,16 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
     for name in asked.figures:
         console.print(f"\nFigure {name}")
         settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
-        settings += ["method=quantile_paper"] if "method" in _figure.options_of(name) else []
+        settings += OF_PAPER if "method" in _figure.options_of(name) else []
         own = given if _figure.shows_classifier(name) else {}
+        of = {**own, "settings": settings}
+        if facts.drawn.get(name) == of and (asked.out / "figures" / f"{name}.png").exists():
+            console.print("It is drawn; delete its file to draw it again.")
+            continue
+        facts.drawn.pop(name, None)
         try:
             _figure.make(name, asked.out / "figures", own, {**bench, **own}, settings)
-            facts.figures[name] = ""
+            facts.figures[name], facts.drawn[name] = "", of
         except UserError as problem:
             facts.figures[name] = str(problem)
             console.print(f"Left out: {problem}")

@@ -13,7 +13,10 @@ from ttabench.sweep.options import make_grid
 from ttabench.sweep.rules import plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
-__all__ = ["DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "stands_for", "tasks", "title"]
+__all__ = [
+    "DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "datasets_of", "network_of", "stands_for", "tasks",
+    "title",
+]  # fmt: skip
 
 EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
 FIGURES = (
@@ -25,6 +28,9 @@ DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 OFFICIAL = "official/"
 _FOLDER = "sweeps"
 _STANDS = (("cifar10-c", r"cifar-?10"), ("cifar100-c", r"cifar-?100"), ("tinyimagenet-c", r"tiny-?imagenet"))
+
+_NETWORKS = {"resnet": "resnet18", "cct": "cct", "cvt": "cvt", "vit": "vit_lite"}
+"""How the name of an architecture begins → the network of the paper that it speaks of."""
 
 
 @dataclass(frozen=True)
@@ -72,17 +78,29 @@ def stands_for(dataset: str) -> str:
     return ""
 
 
+def network_of(arch: str) -> str:
+    """The network of the paper that a name speaks of: ``official/cct_7`` → ``cct``; "" for none."""
+    name = arch.rpartition("/")[2].lower()
+    return next((network for start, network in _NETWORKS.items() if name.startswith(start)), "")
+
+
+def datasets_of(experiment: str) -> list[str]:
+    """The datasets of the paper that an experiment has."""
+    return list(dict.fromkeys(name for grid in _grids(experiment) for name in grid.datasets))
+
+
 def tasks(experiment: str, datasets: Sequence[str] = (), archs: Sequence[str] = ()) -> list[Task]:
     """The tasks of an experiment, each once.
 
     datasets  in place of the experiment's own. One that stands for a dataset of the paper takes the place of
               that one, and nothing else; any other is measured in every experiment.
-    archs     in place of the experiment's own.
+    archs     in place of the experiment's own; those that stand for none of its networks are left out.
     """
     found: list[Task] = []
     for grid in _grids(experiment):
         for name in _datasets(grid, datasets):
-            for arch in archs or grid.archs:
+            networks = {network_of(arch) for arch in grid.archs}
+            for arch in [arch for arch in archs if network_of(arch) in networks] if archs else grid.archs:
                 task = Task(experiment, grid).on(name, _fitting(arch, name, named=bool(archs)))
                 if task not in found:
                     found.append(task)

@@ -53,7 +53,7 @@ class QuantilePaper(Quantile):
         "lowest loss are kept, in the paper the last; the mean of the bank is computed from features that "
         "are as old as their last visit, in the paper with the current parameters; gradients are clipped to "
         "a norm of 1; points are from the more confident half of each class, a share that the paper does not "
-        "state; updates are of 128 images, as in its runtime analysis, in its tables of 512 (minibatch=512)"
+        "state; the default of 128 images per update is that of its runtime analysis; its tables have 512"
     )
 
     @classmethod

@@ -32,7 +32,7 @@ def severity_curve(ours: Ours, to: Path, name: str) -> list[Path]:
         axes = figure.subplots()
         sns.lineplot(
             frame, x="severity", y="accuracy", hue="method", style="whose", palette=COLOURS, markers=True,
-            dashes=True, ax=axes, errorbar=None,
+            style_order=("ours", "paper"), dashes={"ours": "", "paper": (2, 1.5)}, ax=axes, errorbar=None,
         )  # fmt: skip
         axes.set(xlabel="Severity", ylabel="Accuracy (%)", xticks=sorted(frame["severity"].unique()))
         axes.legend(frameon=False, fontsize=7)

@@ -17,6 +17,7 @@ __all__ = ["PAPER", "Found", "Ours"]
 
 PAPER = "quantile2026"
 MEAN = "mean"
+NETWORK = ["arch", "checkpoint", "precision"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Found:
     """Of one row: accuracies in percent by corruption, and ``mean``, if all fifteen are there.
 
     clean   clean accuracy of the source classifier, percent.
+    seeds   how many seeds the accuracies are of: those that every measured corruption has, or the fewest.
     why     where a number is missing, the reason.
-    about   the first measured cell: settings, protocol, device.
+    about   the last measured cell: settings, protocol, device.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
@@ -40,6 +42,9 @@ class Found:
 
 class Ours:
     """Lookups in `cells` (as :func:`load.read` gives them, or None).
+
+    All rows of a network on a dataset are of the same weights and precision, those that were measured last:
+    an increase over Source is not the difference of two networks.
 
     stands   the paper's dataset → the one that was measured in its place.
     nets     the paper's network → names under which it was run, beside those of the catalog.
@@ -56,6 +61,7 @@ class Ours:
         self.stands, self.nets, self.missing = stands or {}, nets or {}, missing or {}
         self.partial = partial
         self._found: dict[Any, Found] = {}
+        self._networks: dict[tuple[str, str], pd.DataFrame] = {}
         if len(self.cells):
             settings = self.cells["config"].map(stored_settings)
             self.cells = self.cells.assign(_settings=settings)
@@ -79,29 +85,49 @@ class Ours:
     ) -> Found:
         if self.cells.empty:
             return Found(why=self.missing.get(dataset, "not measured"))
-        here = self.cells[
-            (self.cells["dataset"] == self.dataset(dataset))
-            & self.cells["arch"].isin(self.archs(arch))
-            & (self.cells["base"] == method)
-            & (self.cells["severity"] == severity)
-        ]
-        fits = [all(held.get(k) == v for k, v in settings.items()) for held in here.get("_settings", ())]
-        here = here[fits]
-        if here.empty:
+        every = self._of_network(dataset, arch)
+        every = every[(every["base"] == method) & (every["severity"] == severity)]
+        fits = [all(held.get(k) == v for k, v in settings.items()) for held in every["_settings"]]
+        every = every[pd.Series(fits, every.index, dtype=bool)]
+        here = every[every["_last"]]
+        if every.empty:
             return Found(why=self.missing.get(dataset, "not measured"))
-        here = here.sort_values(["written"], kind="stable")
-        alike = here["checkpoint"].eq(here["checkpoint"].iloc[-1])  # of several weights, the latest
-        measured = here[alike & here["accuracy"].notna()]
+        if here.empty:
+            return Found(why="measured with other weights, or in another precision")
+        measured = here[here["accuracy"].notna()]
         if measured.empty:
             last = here.iloc[-1]
             return Found(why=f"{last['status']}: {last['reason']}" if last["reason"] else str(last["status"]))
-        measured = measured.drop_duplicates(["corruption", "seed"], keep="last")
+        measured, seeds = _of_whole_seeds(measured.drop_duplicates(["corruption", "seed"], keep="last"))
         by = measured.groupby("corruption")["accuracy"].mean()
         values = {str(name): float(value) for name, value in by.items()}
         main = [name for name in CORRUPTIONS if name in values]
-        if len(main) == len(CORRUPTIONS) or (self.partial and main):
+        if seeds and (len(main) == len(CORRUPTIONS) or (self.partial and main)):
             values[MEAN] = sum(values[name] for name in main) / len(main)
         why = "" if MEAN in values else f"{len(main)} of 15 corruptions"
+        if not seeds:
+            why, seeds = "no seed has all corruptions", int(measured.groupby("corruption").size().min())
         clean = float(measured["clean_accuracy"].iloc[-1])
         about = {str(name): value for name, value in measured.iloc[-1].items()}
-        return Found(values, clean, int(measured["seed"].nunique()), why, about)
+        return Found(values, clean, seeds, why, about)
+
+    def _of_network(self, dataset: str, arch: str) -> pd.DataFrame:
+        """The cells of a network on a dataset, in the order in which they were written; `_last` are those of
+        the weights and the precision that were measured last.
+        """
+        if (dataset, arch) not in self._networks:
+            here = self.cells[
+                (self.cells["dataset"] == self.dataset(dataset)) & self.cells["arch"].isin(self.archs(arch))
+            ].sort_values("written", kind="stable")
+            used = pd.Series([*here[NETWORK].itertuples(index=False, name=None)], here.index, dtype=object)
+            measured = used[here["accuracy"].notna()]
+            last = [measured.empty or each == measured.iloc[-1] for each in used]
+            self._networks[dataset, arch] = here.assign(_last=pd.Series(last, here.index, dtype=bool))
+        return self._networks[dataset, arch]
+
+
+def _of_whole_seeds(cells: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The cells of the seeds that every corruption has, and how many seeds these are; if none, all and 0."""
+    counts = cells.groupby("seed")["corruption"].nunique()
+    whole = counts.index[counts == cells["corruption"].nunique()]
+    return (cells[cells["seed"].isin(whole)] if len(whole) else cells), len(whole)

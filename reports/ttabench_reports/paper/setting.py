@@ -8,35 +8,35 @@ from typing import Any
 from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Found, Ours
-from ttabench_reports.paper.sheets import METHOD, of_paper
+from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper
 from ttabench_reports.words import naming
 
 __all__ = ["sentences"]
 
-UNSTATED = ("epochs", "lr", "warmup", "regulariser", "clip", "confident")
+UNSTATED = ("epochs", "lr", "warmup", "regulariser", "confident")
 """Settings of the paper's method that the paper does not state."""
 
 
 def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
-    """`facts` are those that ``ttabench paper`` keeps in its folder."""
+    """`facts` are those that ``ttabench paper`` keeps in its folder, and `other_images`: see `write`."""
     found = [
         one for dataset in theirs.DATASETS for arch in theirs.ARCHS
         if (one := of_paper(ours, dataset, arch, METHOD)).about
     ]  # fmt: skip
-    return [*_images(ours, found), *_networks(ours, facts), *_method(found), *_protocol(found, facts)]
+    return [*_images(ours, found, facts), *_networks(ours, facts), *_method(found), *_protocol(found, facts)]
 
 
-def _images(ours: Ours, found: Sequence[Found]) -> Iterator[str]:
+def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
     stands: dict[str, list[str]] = {}
     for published in theirs.DATASETS:
         here = ours.dataset(published)
         if here != published:
             stands.setdefault(here, []).append(naming.dataset(published))
     for here, names in stands.items():
-        yield (
-            f"Images: {naming.dataset(here)} stands for {_listed(names)}. Its corrupted images are not the "
-            "published files, so differences of some points may come from them."
-        )
+        why = "It has other images and classes, so its numbers say nothing about the paper's."
+        if here not in facts.get("other_images", ()):
+            why = "Its corrupted images are not the published files, which may change numbers by some points."
+        yield f"Images: {naming.dataset(here)} stands for {_listed(names)}. {why}"
     fewer = sorted({int(one.about["n_images"]) for one in found if one.about["n_images"] < 10_000})
     if fewer:
         counts = ", ".join(f"{n:,}" for n in fewer)
@@ -89,6 +89,7 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
     used = {name: sorted({one.about["_settings"].get(name) for one in found}) for name in UNSTATED}
     stated = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in used.items() if values)
     if found:
+        yield f"The paper's method: {SETTING['minibatch']} images per update, as in its tables."
         yield f"The paper's method: what the paper does not state is chosen here: {stated}."
     known = {method_facts(str(one.about.get("about_method", ""))).deviations for one in found}
     yield from (f"{naming.method(METHOD)}: {deviations}." for deviations in sorted(known - {""}))

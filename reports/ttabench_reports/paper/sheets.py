@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ttabench.corruptions.names import CORRUPTIONS
@@ -190,36 +191,74 @@ def others(ours: Ours) -> Sheet:
 
 
 def appendix(ours: Ours) -> Iterator[Sheet]:
-    """The tables of the appendix: every corruption."""
+    """The tables of the appendix: every corruption of Table 1, of SoTTA and of Table 3."""
     for dataset in theirs.DATASETS:
         notes, groups = _Notes(), []
         for arch in theirs.ARCHS:
-            blocks: list[list[Line]] = []
-            for method in ("source", METHOD, "sotta"):
-                paper = {c: theirs.accuracy(dataset, arch, method, c) for c in (*CORRUPTIONS, MEAN)}
-                if all(map(math.isnan, paper.values())):
-                    continue
-                found = of_paper(ours, dataset, arch, method)
-                blocks.append(list(_corruptions(naming.method(method), found, paper, notes)))
-            groups.append(Group(naming.arch(arch), blocks))
-        heads = [Head("Method", "l"), Head("", "l")]
-        heads += [Head(naming.short(name)) for name in (*CORRUPTIONS, MEAN)]
-        caption = (
-            f"The paper's appendix: accuracy (%) per corruption on {_dataset(ours, dataset)}, severity 5."
-        )
-        name = f"paper_appendix_{naming.slug(dataset)}"
-        yield Sheet(name, caption, "", heads, groups, labels=2, notes=notes.texts, wide=True)
+            rows = [_row(ours, dataset, arch, name) for name in ("source", METHOD)]
+            increase = _Row(
+                "Increase", [_gap(*pair) for pair in zip(rows[1].ours, rows[0].ours, strict=True)],
+                [theirs.increase(dataset, arch, c) for c in COLUMNS], rows[1].why or rows[0].why,
+                naming.points,
+            )  # fmt: skip
+            every = [*rows, increase, _row(ours, dataset, arch, "sotta")]
+            groups.append(Group(naming.arch(arch), [[*_three(row, notes)] for row in every if row.printed]))
+        yield _per_corruption(naming.slug(dataset), _dataset(ours, dataset), groups, notes)
+    notes, blocks = _Notes(), []
+    for row in theirs.ablation():
+        batch, points = int(row["batch_size"]), int(row["quantiles_per_class"])
+        settings = {"minibatch": batch, "quantiles_per_class": points}
+        name = f"{METHOD}[minibatch={batch},quantiles_per_class={points}]"
+        shown = f"{batch} images, {points} quantiles"
+        blocks.append([*_three(_row(ours, row["dataset"], row["arch"], name, shown, **settings), notes)])
+    yield _per_corruption("ablation", f"{_dataset(ours, 'cifar100-c')}, CCT", [Group("", blocks)], notes)
 
 
-def _corruptions(name: str, found: Found, paper: dict[str, float], notes: _Notes) -> Iterator[Line]:
-    columns = (*CORRUPTIONS, MEAN)
-    mine = [_number(found.value(c), naming.number) for c in columns]
-    lacks = not all(mine)
-    mark = notes.mark(found.why or "not every corruption was measured") if lacks else ""
-    yield [Entry(name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
-    yield [Entry(""), Entry("paper"), *(Entry(_number(paper[c], naming.number) or "–") for c in columns)]
-    gaps = [round(found.value(c), 1) - paper[c] for c in columns]
+COLUMNS = (*CORRUPTIONS, MEAN)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Accuracies in percent, or points, in :data:`COLUMNS`: ours and the paper's; `why` ours are missing."""
+
+    name: str
+    ours: Sequence[float]
+    paper: Sequence[float]
+    why: str
+    form: Callable[[float], str] = naming.number
+
+    @property
+    def printed(self) -> bool:
+        return not all(map(math.isnan, self.paper))
+
+
+def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **settings: Any) -> _Row:
+    """`method` as the paper's number has it; `settings` where they are not those of the paper's tables."""
+    base = method.partition("[")[0]
+    found = ours.find(dataset, arch, base, **settings) if settings else of_paper(ours, dataset, arch, base)
+    paper = [theirs.accuracy(dataset, arch, method, c) for c in COLUMNS]
+    return _Row(name or naming.method(method), [found.value(c) for c in COLUMNS], paper, found.why)
+
+
+def _gap(one: float, other: float) -> float:
+    """The difference of two printed numbers."""
+    return round(one, 1) - round(other, 1)
+
+
+def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
+    """Ours, the paper's and the difference of the printed numbers, one below the other."""
+    mine = [_number(value, row.form) for value in row.ours]
+    mark = "" if all(mine) else notes.mark(row.why or "not every corruption was measured")
+    yield [Entry(row.name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
+    yield [Entry(""), Entry("paper"), *(Entry(_number(value, row.form) or "–") for value in row.paper)]
+    gaps = [_gap(*pair) for pair in zip(row.ours, row.paper, strict=True)]
     yield [Entry(""), Entry("diff."), *(Entry(_number(gap, naming.points), small=True) for gap in gaps)]
+
+
+def _per_corruption(name: str, of: str, groups: list[Group], notes: _Notes) -> Sheet:
+    heads = [Head("Method", "l"), Head("", "l"), *(Head(naming.short(each)) for each in COLUMNS)]
+    caption = f"The paper's appendix: accuracy (%) per corruption on {of}, severity 5."
+    return Sheet(f"paper_appendix_{name}", caption, "", heads, groups, labels=2, notes=notes.texts, wide=True)
 
 
 def time(runtime: Ours) -> Sheet:
@@ -236,8 +275,9 @@ def time(runtime: Ours) -> Sheet:
             Entry(_memory(found.about, "host_mb") or "–"),
             Entry(_number(found.value("gaussian_noise"), naming.number) or "–"),
         ])  # fmt: skip
-    heads = [Head("Method", "l"), Head("s per epoch, ours"), Head("paper"), Head("Device MB, ours"),
-             Head("paper"), Head("Host MB, ours"), Head("Accuracy (%)")]  # fmt: skip
+    heads = [Head("Method", "l"), Head("ours"), Head("paper"), Head("ours"), Head("paper"), Head("ours"),
+             Head("ours")]  # fmt: skip
+    over = [("", 1), ("Seconds per epoch", 2), ("Device MB", 2), ("Host MB", 1), ("Accuracy (%)", 1)]
     caption = (
         "The paper's Section 5.2: time and memory: ResNet18, "
         f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
@@ -251,7 +291,9 @@ def time(runtime: Ours) -> Sheet:
         "pass over the images; of an online method, its only one. What is done once, such as scoring, is "
         "divided by the epochs too. Without the decorruptor, one number per channel is trained."
     )
-    return Sheet("paper_runtime", caption, footer, heads, [Group("", [block])], notes=notes.texts, wide=True)
+    return Sheet(
+        "paper_runtime", caption, footer, heads, [Group("", [block])], over, notes=notes.texts, wide=True
+    )
 
 
 NO_GPU = "measured on a processor, which has no memory of a device"

@@ -8,7 +8,7 @@ from functools import cache
 from ttabench_reports.paper.ours import PAPER
 from ttabench_reports.published.catalog import accuracies, rows
 
-__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "severities"]
+__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "increase", "severities"]
 
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 ARCHS = ("resnet18", "cct", "cvt", "vit_lite")
@@ -24,6 +24,17 @@ def _numbers() -> dict[tuple[str, str, str, str], float]:
 def accuracy(dataset: str, arch: str, method: str, corruption: str = "mean") -> float:
     """Percent, at severity 5; NaN where the paper has none. `method` by its name here."""
     return _numbers().get((dataset, arch, method, corruption), math.nan)
+
+
+def increase(dataset: str, arch: str, corruption: str) -> float:
+    """Points of its method above Source as the paper prints them, at severity 5; NaN where it has none."""
+    return _increases().get((dataset, arch, corruption), math.nan)
+
+
+@cache
+def _increases() -> dict[tuple[str, str, str], float]:
+    printed = rows(f"{PAPER}_increase")
+    return {(row["dataset"], row["arch"], row["corruption"]): float(row["increase"]) for row in printed}
 
 
 def ablation() -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -35,12 +36,12 @@ BEGIN, END = "\\begin{document}\n", "\\end{document}\n"
 CURVE = "severity-curve"
 WORDS = {
     "pipeline": "Section 1. The pipeline: forward propagation, and backpropagation to the decorruptor.",
-    "tsne": "Figure 1. Features before and after matching (t-SNE).",
+    "tsne": "Figure 1. Features before and after matching by the paper's method (t-SNE).",
     "loss-vs-mse": "Section 3. The loss against the squared error of paired features.",
     "quantile-index": "The quantile index.",
     "quantile-field": "Appendix. Quantile indices over the plane: source, shifted, corrected.",
     "six-blobs": "Appendix. Six classes under a linear shift.",
-    "two-moons": "Appendix. From a start near a symmetry the classes swap.",
+    "two-moons": "Section 3 and appendix. From a start near a symmetry the classes swap.",
     "bad-start": "Not in the paper. A bad start on images: the negative of each, as two moons for a network.",
     "informative-quantiles": "Appendix. Which quantiles tell of a shift.",
     CURVE: "Figure 1, as curves. Accuracy under Gaussian noise by severity: ours and the paper's.",
@@ -52,7 +53,8 @@ def write(
 ) -> list[Path]:
     """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
 
-    facts  scale, recipe, stands, nets, missing, left_out, figures, notes: see `ttabench.cli._paper.Facts`.
+    facts  scale, recipe, stands, nets, missing, left_out, figures, notes: see `ttabench.cli._paper.Facts`;
+           other_images: the datasets in place of the paper's whose names do not speak of it.
     """
     small = facts.get("scale", 1) < 1
     about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
@@ -78,15 +80,29 @@ def write(
 
 
 def _csv(sheet: Sheet) -> str:
-    """A line of texts for each of the sheet, the heading of its group first."""
+    """A line for each of the sheet, the heading of its group first; numbers as programs read them.
+
+    What stands for several lines is in each. A missing number is empty, with the reason in the last column.
+    """
     over = [text for text, span in sheet.over for _ in range(span)] or [""] * len(sheet.heads)
     heads = [" ".join(filter(None, (text, head.text))) for text, head in zip(over, sheet.heads, strict=True)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", *heads])
+    writer.writerow(["part", *heads, "note"])
     for group in sheet.groups:
-        writer.writerows([group.heading, *(cell.text for cell in line)] for line in group.lines)
+        label = ""
+        for line in group.lines:
+            label = line[0].text or label
+            marks = dict.fromkeys(mark for cell in line for mark in cell.marks)
+            notes = "; ".join(sheet.notes[mark] for mark in marks if mark in sheet.notes)
+            writer.writerow([group.heading, label, *(_plain(cell.text) for cell in line[1:]), notes])
     return text.getvalue()
+
+
+def _plain(text: str) -> str:
+    """``−1,429`` → ``-1429``, ``+0.5`` → ``0.5``, ``–`` → nothing; what is no number stays."""
+    number = text.replace("−", "-").replace(",", "").removeprefix("+")
+    return "" if text == "–" else number if re.fullmatch(r"-?\d+(\.\d+)?", number) else text
 
 
 def _on_paper(

@@ -22,6 +22,8 @@ PLAIN = (
     "Bold: the best result of a model, ties as printed. Underlined: the second best and its ties, if above "
     "Source."
 )
+FEW_SEEDS = range(3, 6)
+WEAK = "With so few seeds the test is weak: even a large difference may count as a tie."
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
@@ -73,6 +75,7 @@ def ranking(tables: Sequence[Table]) -> str:
     """What bold and underlined say, and what takes no part."""
     rows = [row for table in tables for row in table.rows]
     tested = any(row.correct for row in rows if row.kind == "method")
+    weak = tested and any(row.about.get("seeds") in FEW_SEEDS for row in rows if row.kind == "method")
     offline = any(row.offline for row in rows if row.kind == "method")
     unranked = any(row.kind == "published" or row.partial for row in rows)
     sizes: dict[tuple[str, str, bool], set[int]] = {}
@@ -83,8 +86,8 @@ def ranking(tables: Sequence[Table]) -> str:
                 sizes.setdefault(key, set()).add(row.about["batch_size"])
     together = any(len(held) > 1 for held in sizes.values())
     return join(
-        RANKED if tested else PLAIN, SEPARATELY if offline else "", TOGETHER if together else "",
-        UNRANKED if unranked else "",
+        RANKED if tested else PLAIN, WEAK if weak else "", SEPARATELY if offline else "",
+        TOGETHER if together else "", UNRANKED if unranked else "",
     )  # fmt: skip
 
 

@@ -79,6 +79,7 @@ def test_datasets_and_networks_of_the_user_take_the_place_of_the_papers() -> Non
     assert {task.dataset for task in tasks("table3", ["birds-c-local"])} == {"birds-c-local"}
     assert {task.arch for task in tasks("table1", archs=["official/cct_7"])} == {"official/cct_7", "cct"}
     assert {task.arch for task in tasks("table2", ["cifar10-c"], ["resnet18_w16"])} == {"resnet18_w16"}
+    assert tasks("table3", archs=["resnet18_w16"]) == []  # which is of CCT
 
 
 @each(
@@ -101,7 +102,7 @@ def test_seeds_of_the_user_take_the_place_of_the_papers(tmp_path: Path) -> None:
 
 
 def task(arch: str) -> Task:
-    return tasks("severity", [EMBEDDED], [arch])[0]
+    return tasks("table1", [EMBEDDED], [arch])[0]
 
 
 def test_published_weights_that_cannot_be_had_are_trained_and_it_is_said(
@@ -221,6 +222,11 @@ def test_mistakes_are_told_before_anything_runs(
         (("--datasets", "no-such-data"), "no-such-data"),
         (("--page",), "holds no results"),
         (("--only", "table3", "--datasets", "cifar10-c"), "none of the datasets cifar10-c"),
+        (("--archs", "resnet81"), "did you mean"),
+        (("--archs", "timm/mobilenetv3_small_100"), "stands for none of the paper's (ResNet18, CCT, CVT and"),
+        (("--archs", "cct_2,cvt_2,cct_7"), "cct_2 and cct_7 both stand for cct, and a table has one place"),
+        (("--datasets", "birds,digits-c"), "birds and digits-c both stand for each of them"),
+        (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
     ):
         output = ttabench("paper", *arguments, "--out", out)
         assert output.code == 2, arguments
@@ -264,6 +270,11 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "Not drawn: no severity was measured" in page
     assert "Not drawn: not asked for yet" in page
     assert json.loads((out / "paper.json").read_text())["stands"] == {"cifar10-c": EMBEDDED}
+    again = ttabench("paper", "--only", only, "--scale", "0.01", "--out", out, "--device", "cpu")
+    assert again.err.count("It is drawn") == 1  # and not the one that could not be
+    whole = ttabench("paper", "--only", "quantile-index", "--out", out)
+    assert "holds numbers of --scale 0.01, and this run has 1" in whole.err
+    assert "A rehearsal at 0.01" in (out / "paper.html").read_text()
     (out / "paper.json").write_text("{")
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err
 
@@ -271,9 +282,12 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
 def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    known: list[dict[str, str]] = []
+
     def measure(task: Task, asked: object) -> int:
         if task.experiment == "severity":
             raise UserError("severities 1 to 4 are not here")
+        known.append(json.loads((out / "paper.json").read_text())["stands"])
         return 0
 
     monkeypatch.setattr(_paper, "_measure", measure)
@@ -285,6 +299,8 @@ def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
     assert (
         "severity, resnet18 on digits-c: severities 1 to 4 are not here" in (out / "paper.html").read_text()
     )
+    # A page that is made while the first table is measured knows what stands for what.
+    assert known[0] == dict.fromkeys(("cifar10-c", "cifar100-c"), EMBEDDED)
 
 
 @pytest.mark.slow

@@ -122,6 +122,10 @@ def test_one_dataset_in_place_of_several_is_told_once() -> None:
     frame = measured("source", dataset="digits-c", accuracy=53.9, clean_accuracy=93.7)
     said = sentences(ours(frame, stands=digits), {"recipe": "cross-entropy, fast"})
     assert "Images: Digits-C stands for CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
+    assert "not the published files" in said[0]
+    assert (
+        "other images and classes" in sentences(ours(frame, stands=digits), {"other_images": ["digits-c"]})[0]
+    )
     assert not any(line.startswith("Images: ") for line in said[1:])
     assert "with the recipes cross-entropy and fast" in said[1]
     clean = next(line for line in said if line.startswith("Accuracy (%) on clean images"))
@@ -129,11 +133,53 @@ def test_one_dataset_in_place_of_several_is_told_once() -> None:
 
 
 def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
-    said = verdict(ours(measured("source", accuracy=53.9), measured(), measured("tent", accuracy=77.3)))
-    assert said[0].startswith("1 of the 12 rows of Table 1 are measured. In 0 of them")
+    said = verdict(ours(
+        measured("source", accuracy=53.9), measured(), measured("tent", accuracy=77.3),
+        measured("source", "cct", accuracy=70.0), measured(arch="cct", accuracy=78.9),
+        measured("quantile", "cct", accuracy=80.0), measured("sar", "cct", accuracy=71.0),
+    ))  # fmt: skip
+    assert said[0].startswith(
+        "2 of the 12 rows of Table 1 are measured. In 0 of them, Source and its increase"
+    )
+    assert said[0].endswith("in 1, the increase is and Source is not.")
     assert "+10.6 here and +25.0 there" in said[1]
-    assert "64.5, below the best of the others here, TENT with 77.3" in said[2]
+    assert said[2].startswith("ResNet18 on CIFAR10-C: Quantile (paper) 64.5, after all images were seen. ")
+    assert said[2].endswith("each image once, TENT has most, 77.3.")
+    assert "Quantile (paper) 78.9 and Quantile 80.0, after all images" in said[3]  # never ranked against SAR
     assert verdict(ours()) == []
+
+
+def test_an_increase_is_of_one_network_and_a_mean_of_whole_seeds_in_one_precision() -> None:
+    before = [measured("source", accuracy=53.9, checkpoint="a"), measured(checkpoint="a")]
+    again = measured("source", accuracy=63.9, checkpoint="b", written=2e9)
+    sheet = sheets.table1(ours(*before, again))
+    assert lines(sheet)[0][1::3] == ["63.9", "–", "–"]
+    assert "measured with other weights, or in another precision" in sheet.notes.values()
+
+    some = [measured(seeds=(seed,), accuracy=90.0, corruptions=("fog", "snow")) for seed in (1, 2)]
+    found = ours(measured(), *some).find("cifar10-c", "resnet18", "quantile_paper")
+    assert (found.value("mean"), found.value("fog"), found.seeds) == (64.5, 64.5, 1)
+    lacking = [measured(seeds=(seed,), corruptions=names) for seed, names in ((0, ("fog",)), (1, ("snow",)))]
+    assert ours(*lacking).find("cifar10-c", "resnet18", "quantile_paper").why == "no seed has all corruptions"
+
+    faster = measured(precision="tf32", accuracy=44.5, corruptions=("fog", "snow"), written=2e9)
+    found = ours(measured(), faster).find("cifar10-c", "resnet18", "quantile_paper")
+    assert (found.value("fog"), found.why) == (44.5, "2 of 15 corruptions")
+
+
+def test_the_appendix_has_increases_as_printed_and_the_table_behind_table_3() -> None:
+    first, *_, last = sheets.appendix(ours(measured("source", accuracy=53.9), measured()))
+    increase = next(line for line in lines(first) if line[0] == "Increase")
+    assert increase[1:3] == ["ours", "+10.6"]
+    printed = lines(first)[lines(first).index(increase) + 1]
+    assert printed[2] == f"+{theirs.increase('cifar10-c', 'resnet18', 'gaussian_noise'):.1f}" == "+40.5"
+    names = [line[0] for line in lines(last) if line[0]]
+    assert names == [
+        "128 images, 10 quantiles", "256 images, 10 quantiles", "128 images, 20 quantiles",
+        "256 images, 20 quantiles", "512 images, 10 quantiles",
+    ]  # fmt: skip
+    means = {row["accuracy"] for row in theirs.ablation()}
+    assert {line[-1] for line in lines(last) if line[1] == "paper"} <= means
 
 
 def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
@@ -142,7 +188,10 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
         "missing": {"cifar100-c": "cifar100-c is not here"}, "figures": {"tsne": "out of memory"},
     }  # fmt: skip
     frame = pd.concat(
-        [measured("source", dataset=OWN, accuracy=53.9), measured(dataset=OWN, precision="tf32")]
+        [
+            measured("source", dataset=OWN, accuracy=53.9, precision="tf32"),
+            measured(dataset=OWN, precision="tf32"),
+        ]
     )
     paths = write(frame.reset_index(drop=True), None, facts, tmp_path)
     page = (tmp_path / "paper.html").read_text()
@@ -156,9 +205,10 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
     write(frame.reset_index(drop=True), None, facts, tmp_path)
     assert (tmp_path / "paper.html").read_text() == first  # the same bytes
     with (tmp_path / "tables" / "paper_table1.csv").open() as file:
-        head, row, *_ = csv.reader(file)
+        head, row, missing, *_ = csv.reader(file)
     assert head[:4] == ["part", "Network", "Source ours", "Source paper"]
-    assert row[1:4] == ["ResNet18", "53.9", "54.4"]
+    assert row[1:5] == ["ResNet18", "53.9", "54.4", "-0.5"]
+    assert (head[-1], missing[2], missing[-1]) == ("note", "", "not measured")
 
 
 def test_the_document_has_the_sentences_and_figures_of_the_page(tmp_path: Path) -> None:
