@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def write(
     about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
     ours, timed = (Ours(each, **about, partial=small) for each in (cells, runtime))
     made = sheets.every(ours, timed)
+    if small:
+        made = [replace(one, caption=f"A rehearsal; its numbers mean nothing. {one.caption}") for one in made]
     to.mkdir(parents=True, exist_ok=True)
     paths = [write_text(to / "tables" / f"{sheet.name}.csv", _csv(sheet)) for sheet in made]
     paths += latex.write_sheets(made, to / "tables", "paper")

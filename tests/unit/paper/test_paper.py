@@ -275,6 +275,7 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     whole = ttabench("paper", "--only", "quantile-index", "--out", out)
     assert "holds numbers of --scale 0.01, and this run has 1" in whole.err
     assert "A rehearsal at 0.01" in (out / "paper.html").read_text()
+    assert "A rehearsal; its numbers mean nothing." in (out / "tables" / "paper_table1.tex").read_text()
     (out / "paper.json").write_text("{")
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err
 
