@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import re
+import resource
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -121,63 +125,57 @@ def test_a_disk_that_is_full_at_the_first_result(
 def test_a_really_full_disk(store: Store, result: Result, other: Result) -> None:
     """The same against the kernel: a file-size limit makes the write itself come up short."""
     fill(store, result)
-    script = f"""
-import pickle, resource, signal, sys
-from pathlib import Path
-from ttabench.store import Store
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-result = pickle.loads(sys.stdin.buffer.read())
-writer = Store.at(Path({str(store.root)!r})).writer()
-writer.append(result)
-size = writer.path.stat().st_size
-resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
-try:
-    writer.append(result)
-except Exception as problem:
-    print(type(problem).__name__)
-assert writer.path.stat().st_size == size
-"""
-    import pickle
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], input=pickle.dumps(other), capture_output=True, check=False
-    )
-    assert done.stdout.split() == [b"UserError"], done.stderr.decode()
+    def fills_the_disk(said: Connection) -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        writer = store.writer()
+        writer.append(other)
+        size = writer.path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
+        try:
+            writer.append(other)
+        except UserError:
+            said.send(writer.path.stat().st_size == size)
+
+    with forked(fills_the_disk) as (process, said):
+        assert said.recv()
+        process.join()
     assert len(store.latest()) == 2
 
 
 def test_kill_9_while_writing_leaves_whole_records(store: Store, result: Result) -> None:
-    script = f"""
-import pickle, sys
-from dataclasses import replace
-from pathlib import Path
-from ttabench.store import Store
-result = pickle.loads(sys.stdin.buffer.read())
-writer = Store.at(Path({str(store.root)!r})).writer()
-seed = 0
-while True:
-    writer.append(replace(result, cell=replace(result.cell, seed=seed)))
-    print(seed, flush=True)
-    seed += 1
-"""
-    import pickle
+    def write(said: Connection) -> None:
+        writer = store.writer()
+        for seed in itertools.count():
+            writer.append(replace(result, cell=replace(result.cell, seed=seed)))
+            said.send(seed)
 
     for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(pickle.dumps(result))
-        process.stdin.close()
-        for _ in range(20):
-            line = process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
-        rest = process.stdout.read().split()
-        process.wait()
-        last = int((rest or [line])[-1])
+        with forked(write) as (process, said):
+            last = [said.recv() for _ in range(20)][-1]
+            process.kill()
+            process.join()
+            with suppress(EOFError, OSError):
+                while True:
+                    last = said.recv()
         seeds = {r.result.cell.seed for r in store.latest().values()}
         assert seeds >= set(range(last + 1)), "a record that was acknowledged is lost"
+
+
+@contextmanager
+def forked(work: Callable[[Connection], None]) -> Iterator[tuple[BaseProcess, Connection]]:
+    """A copy of this process that does `work`, and the other end of its connection."""
+    context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(there,), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield process, here
+    finally:
+        process.kill()
+        process.join()
+        here.close()
 
 
 def test_another_sweep_is_refused_unless_extended(store: Store, result: Result) -> None:
