@@ -116,6 +116,7 @@ class Meets:
         return "met", os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_each_worker_is_bound_to_its_own_gpu_and_gpus_are_shared_evenly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -471,6 +472,7 @@ def test_no_signal_stays_blocked() -> None:
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows."""
     monkeypatch.delattr(signal, "pthread_sigmask")
@@ -492,6 +494,7 @@ def test_limits_need_a_process_that_can_be_killed() -> None:
         pick_executor(0, "cpu", Limits(seconds=1))
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_an_executor_is_found_by_name_and_takes_only_its_own_options() -> None:
     engine = open_engine("local", Setup(workers="3", device="cpu"))
     assert (engine.workers, engine.device) == (3, "cpu")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -57,21 +56,27 @@ def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> 
     assert os.listdir(out / "running") == []
 
 
-def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(out: Path) -> None:
+def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
     slow = start(out, "--workers", "1", "--corruptions", "fog", pause=30)
     wait_for(lambda: claimed(out) >= 1)
-    quick = start(out, "--workers", "0", "--corruptions", "fog")
-    assert quick.stderr
-    lines: list[str] = []
-    while "Waiting for 1 cell " not in (line := quick.stderr.readline()):
-        lines.append(line)
-        assert quick.poll() is None, lines
-    assert re.search(r"other processes compute: \S+:\d+\.", line)
-    assert len(records(out)) == 1
-    slow.send_signal(signal.SIGKILL)
-    slow.communicate()
-    _, err = quick.communicate(timeout=500)
-    assert quick.returncode == 0, err
+    real, waited = time.sleep, []
+
+    def is_killed_meanwhile(seconds: float) -> None:
+        if seconds == 0.5 and not waited:  # the sweep waits
+            waited.append(len(records(out)))
+            slow.kill()
+            slow.communicate()
+        real(seconds)
+
+    monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", is_killed_meanwhile)
+    output = ttabench("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", out)
+    assert output.code == 0, output.err
+    assert re.search(r"Waiting for 1 cell .*other processes compute: \S+:\d+\.", output.err)
+    assert waited == [1]
     assert set(records(out).values()) == {1}
     assert set(load_frame(out)["status"]) == {"ok"}
 
