@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tarfile
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 import gpu_first as script
 import gpu_probe
 
+from tests.unit.conftest import Output
 from ttabench.store import Store
 
 
@@ -25,9 +28,20 @@ def test_the_rows_of_the_first_two_networks_come_first() -> None:
     assert "quantile" in order[2][1].split(",")
 
 
+def test_a_command_has_ended_without_an_error_or_it_has_not(tmp_path: Path) -> None:
+    runner = script.Runner(Namespace(seconds=600.0, state=tmp_path))
+    for code in (0, 1):
+        assert runner.run([sys.executable, "-c", f"raise SystemExit({code})"]) == (code == 0)
+
+
+@pytest.mark.usefixtures("forked_workers")
 def test_it_is_rehearsed_without_a_gpu(
-    tmp_path: Path, cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Callable[..., Output], tmp_path: Path, cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def here(runner: script.Runner, command: Sequence[str]) -> bool:
+        return ttabench(*command[len(script.TTABENCH) :]).code == 0
+
+    monkeypatch.setattr(script.Runner, "run", here)
     state, out = tmp_path / "state", tmp_path / "out"
     state.mkdir()
     cache_of_the_run.mkdir(exist_ok=True)
