@@ -51,10 +51,10 @@ Run = Callable[..., Output]
 TOYS = {  # name → settings that make it quick
     "pipeline": (),
     "quantile-index": (),
-    "quantile-field": ("--set", "epochs=20"),
-    "six-blobs": ("--set", "epochs=20"),
-    "two-moons": ("--set", "epochs=20"),
-    "informative-quantiles": ("--set", "epochs=20"),
+    "quantile-field": ("--set", "epochs=2"),
+    "six-blobs": ("--set", "epochs=2"),
+    "two-moons": ("--set", "epochs=2"),
+    "informative-quantiles": ("--set", "epochs=2"),
 }
 
 
