@@ -259,15 +259,6 @@ def test_the_watch_would_notice_torch() -> None:
     assert "torch was imported" in done.stderr
 
 
-def test_a_worker_imports_the_engine_of_corruptions_on_use_only() -> None:
-    """OpenCV and SciPy take as long as all of ttabench, in every process of a sweep."""
-    script = (
-        "import sys, ttabench.run.worker; print([name for name in ('cv2', 'scipy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 # ---- methods and settings in full
 
 
