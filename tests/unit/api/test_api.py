@@ -385,13 +385,14 @@ def test_adapt_and_evaluate_give_the_numbers_of_a_sweep(tmp_path: Path) -> None:
     data = ttabench.get_dataset("digits-c")
     net, fog = resolve_model("resnet18", data).load().classifier, data.corrupted("fog", 5)
     ttabench.run_sweep(
-        "quantile", ["resnet18"], corruptions="fog", seeds="3", limit=60, workers=0, out=tmp_path / "results"
-    )
+        "quantile[size=small]", ["resnet18"], corruptions="fog", seeds="3", limit=30, workers=0,
+        out=tmp_path / "results",
+    )  # fmt: skip
     latest = Store.at(tmp_path / "results").latest().values()
     (stored,) = [record.result for record in latest if record.result.cell.method == "quantile"]
     source = [to_tensor(data.train().images)]
-    adapted = ttabench.adapt(net, "quantile", source=source, dataset="digits-c", seed=3)
-    done = ttabench.evaluate(adapted, fog.images, fog.labels, seed=3, limit=60)
+    adapted = ttabench.adapt(net, "quantile", source=source, dataset="digits-c", seed=3, size="small")
+    done = ttabench.evaluate(adapted, fog.images, fog.labels, seed=3, limit=30)
     assert np.packbits(done.correct).tobytes() == stored.correct
     assert adapted.method.alarms()["quantile_loss"] == stored.details["quantile_loss"]
 
@@ -445,7 +446,7 @@ def test_a_script_that_workers_import_is_told_how_to_call_run_sweep(tmp_path: Pa
     script = tmp_path / "script.py"
     script.write_text(
         "import ttabench\n"
-        "ttabench.run_sweep('source', 'resnet18', corruptions='fog', limit=20, workers=2, out='results')\n"
+        "ttabench.run_sweep('source', 'resnet18', corruptions='fog', limit=20, workers=1, out='results')\n"
     )
     done = subprocess.run(
         [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False

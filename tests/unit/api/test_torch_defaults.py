@@ -64,12 +64,16 @@ def run(path: Path, code: str) -> str:
     return done.stdout
 
 
-def test_in_the_block_torch_is_as_in_a_new_process_and_afterwards_as_before(tmp_path: Path) -> None:
+def test_in_the_block_and_in_a_worker_torch_is_as_in_a_new_process_and_afterwards_as_before(
+    tmp_path: Path,
+) -> None:
+    """Python runs the top of the main script in each worker process."""
+    settings = "\n".join(one for one in SETTINGS if "fp32_precision" not in one)
     said = run(tmp_path / "script.py", f"""
 import os
 from ttabench.measure.torch_defaults import default_kernels, default_modes
 
-for setting in {SETTINGS!r}:
+for setting in {SETTINGS!r} if __name__ == "__main__" else ():
     pid = os.fork()  # each setting in a process of its own
     if not pid:
         if "fp32_precision" not in setting or hasattr(torch.backends, "fp32_precision"):  # since torch 2.9
@@ -82,14 +86,8 @@ for setting in {SETTINGS!r}:
         print(setting, inside == FRESH, state() == before, flush=True)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0, setting
-""")  # fmt: skip
-    assert said.splitlines() == [f"{setting} True True" for setting in SETTINGS]
 
 
-def test_the_main_script_changes_no_worker(tmp_path: Path) -> None:
-    """Python runs the top of the main script in each worker process."""
-    settings = "\n".join(one for one in SETTINGS if "fp32_precision" not in one)
-    said = run(tmp_path / "script.py", f"""
 class Job:
     def __call__(self, emit, where):
         return state()
@@ -105,7 +103,7 @@ if __name__ == "__main__":
     assert inside == FRESH, inside
     print("fine")
 """)  # fmt: skip
-    assert said == "fine\n"
+    assert said.splitlines() == [*(f"{setting} True True" for setting in SETTINGS), "fine"]
 
 
 @pytest.mark.parametrize("method", ["cotta", "tent"])
