@@ -126,6 +126,8 @@ LIGHT: dict[str, dict[str, Any]] = {  # so that memories fill, and little is don
     "quantile": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "quantile_paper": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "quantile_strict": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
+    "quantile_aqr": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
+    "quantile_selected": {"size": "small", "quantiles_per_class": 5, "epochs": 1},
     "adacontrast": {"queue": 64},
     "dpcore": {"steps": 2},
     "rmt": {"warmup_images": 64},
