@@ -41,19 +41,26 @@ def gradients(net: nn.Module, size: int, threads: int, seed: int = 0) -> list[Te
     return [*(p.grad for p in net.parameters() if p.grad is not None), noted]
 
 
-@each("size", [1, 3, 5, 16])
-@each("threads", [1, 3])
-def test_parts_add_up_to_the_gradient_of_the_whole_batch(size: int, threads: int) -> None:
+@pytest.fixture(scope="module")
+def whole() -> tuple[tuple[Tensor, ...], float]:
+    """The gradient of the whole batch, and its loss."""
     net = transformer().eval().double()
     x = torch.rand(IMAGES, 3, 32, 32, generator=generator(1), dtype=torch.float64)
     loss = F.cross_entropy(net(x), torch.arange(IMAGES) % 10)
-    trained = [p for p in net.parameters() if p.requires_grad]
-    whole = torch.autograd.grad(loss, trained)
-    *ours, noted = gradients(net, size, threads)
-    assert len(ours) == len(whole)
-    for one, other in zip(ours, whole, strict=True):
+    return torch.autograd.grad(loss, [p for p in net.parameters() if p.requires_grad]), loss.item()
+
+
+@each("size", [1, 3, 5, 16])
+@each("threads", [1, 3])
+def test_parts_add_up_to_the_gradient_of_the_whole_batch(
+    whole: tuple[tuple[Tensor, ...], float], size: int, threads: int
+) -> None:
+    gradient, loss = whole
+    *ours, noted = gradients(transformer().eval().double(), size, threads)
+    assert len(ours) == len(gradient)
+    for one, other in zip(ours, gradient, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(noted.tolist(), [loss.item(), float(IMAGES)])
+    torch.testing.assert_close(noted.tolist(), [loss, float(IMAGES)])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
