@@ -416,7 +416,7 @@ def test_one_number_on_both_sides_is_something_to_compare_and_lost_ones_still_fa
 
 @pytest.mark.parametrize("other", [{"checkpoint": "new"}, {"config": '{"lr": 1.0}'}, {"fingerprint": "new"}])
 def test_a_twin_like_the_baseline_is_compared_before_a_later_one_of_other_kind(other: dict[str, str]) -> None:
-    frame = cells(("tent",), accuracy=lambda row: 75.0)
+    frame = cells(("tent",), corruptions=("fog", "snow"), accuracy=lambda row: 75.0)
     later = shifted(frame.assign(**other, written=frame["written"] + 1e6), 10.0)
     fallen = shifted(frame, -10.0)
     assert compare(frame, pd.concat([fallen, later])).failed  # and not hidden by the later rise

@@ -338,7 +338,8 @@ def test_a_seed_that_never_ran_is_said_too() -> None:
 def test_another_stream_is_another_table_that_names_the_difference(
     column: str, value: object, shown: str
 ) -> None:
-    first, second = cells(), cells(**{column: value}, accuracy=lambda row: 10.0)
+    some = {"methods": ("source", "tent"), "archs": ("cct",), "corruptions": ("fog", "snow")}
+    first, second = cells(**some), cells(**some, **{column: value}, accuracy=lambda row: 10.0)
     built = tables.tables(pd.concat([first, second]))
     assert len(built) == 2
     assert sum(shown in table.title for table in built) == 1
