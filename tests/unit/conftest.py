@@ -81,19 +81,24 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.mp, "get_context", lambda _method: context)
 
 
-SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "50")
+SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "20")
+
+
+def sweep_once(folder: Path, cache: Path, *options: str) -> Path:
+    """The results of a sweep that runs once for several tests; each takes a copy."""
+    from ttabench.cli import app
+
+    out = folder / "results"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TTABENCH_CACHE", str(cache))
+        done = CliRunner().invoke(app, ["sweep", *options, "--workers", "0", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    return out
 
 
 @pytest.fixture(scope="session")
 def _swept(tmp_path_factory: pytest.TempPathFactory, cache_of_the_run: Path) -> Path:
-    from ttabench.cli import app
-
-    out = tmp_path_factory.mktemp("swept") / "results"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TTABENCH_CACHE", str(cache_of_the_run))
-        done = CliRunner().invoke(app, ["sweep", *SMALL, "--workers", "0", "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    return out
+    return sweep_once(tmp_path_factory.mktemp("swept"), cache_of_the_run, *SMALL)
 
 
 @pytest.fixture
@@ -133,8 +138,11 @@ class Output:
 
 @pytest.fixture
 def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
-    """Run the command line in this process, as its entry point does."""
+    """Run the command line in this process, as its entry point does; Source's forward pass is timed once."""
     from ttabench.cli import main
+    from ttabench.observe import cost
+
+    monkeypatch.setattr(cost, "SOURCE_SECONDS", 0.0)
 
     def run(*arguments: str | Path) -> Output:
         monkeypatch.setattr(sys, "argv", ["ttabench", *map(str, arguments)])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Output, sweep_once
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
@@ -17,11 +18,14 @@ Run = Callable[..., Output]
 SMALL = ("--methods", "tent,bn_stats", "--archs", "cct", "--limit", "20", "--workers", "0")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, cache_of_the_run: Path) -> Path:
+    return sweep_once(tmp_path_factory.mktemp("plan"), cache_of_the_run, *SMALL, "--corruptions", "fog,snow")
+
+
 @pytest.fixture
-def store(ttabench: Run, tmp_path: Path) -> Store:
-    output = ttabench("sweep", *SMALL, "--corruptions", "fog,snow", "--out", tmp_path / "results")
-    assert output.code == 0, output.err
-    return Store.at(tmp_path / "results")
+def store(made: Path, tmp_path: Path) -> Store:
+    return Store.at(Path(shutil.copytree(made, tmp_path / "results")))
 
 
 def test_the_plan_holds_every_cell_with_its_reason(store: Store) -> None:
