@@ -6,7 +6,10 @@ import gc
 import os
 import sys
 from collections.abc import Generator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ttabench.system.cores import ONE_NUMPY_THREAD, available_cores
@@ -18,11 +21,16 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 
+from ttabench.system import environment
 from ttabench.system.garbage_collection import paused
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
 sys.dont_write_bytecode = False  # nor does each run of the tests prepare its assertions again
 torch.set_num_threads(1)  # everything here is small: threads would only wait for each other
+# Every file of results has ten versions of what is installed, which does not change here.
+environment.metadata = SimpleNamespace(  # type: ignore[assignment]
+    version=cache(metadata.version), PackageNotFoundError=metadata.PackageNotFoundError
+)
 # A test that takes long on a busy machine is no failure.
 settings.register_profile("usual", deadline=None)
 settings.load_profile("usual")
@@ -52,6 +60,15 @@ def cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _private_cache(cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the user's cache."""
     monkeypatch.setenv("TTABENCH_CACHE", str(cache_of_the_run))
+
+
+@pytest.fixture
+def short_memory_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State that has not grown in a quarter of the long stream of `conform` is followed on at night only."""
+    from ttabench.conformance import run
+    from ttabench.conformance.case import Case
+
+    monkeypatch.setattr(run, "Case", lambda *given, first: Case(*given, first=False))
 
 
 @pytest.hookimpl(wrapper=True)

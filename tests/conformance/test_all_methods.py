@@ -8,7 +8,6 @@ import pytest
 
 from ttabench.classifier import Classifier
 from ttabench.conformance import conform, run
-from ttabench.conformance.case import Case
 from ttabench.conformance.nets import nets
 from ttabench.errors import UserError
 from ttabench.method import Method
@@ -23,11 +22,11 @@ LIGHTER: dict[str, dict[str, str]] = {
     "dpcore": {"steps": "2", "capacity": "10"},
     "memo": {"views": "2"},
     "foa": {"population": "6"},
-    "quantile": {"size": "small", "quantiles_per_class": "20"},
-    "quantile_paper": {"size": "small", "quantiles_per_class": "20"},
-    "quantile_strict": {"size": "small", "quantiles_per_class": "20"},
-    "quantile_aqr": {"size": "small", "quantiles_per_class": "20"},
-    "quantile_selected": {"size": "small", "quantiles_per_class": "20", "part": "16"},
+    "quantile": {"size": "small", "quantiles_per_class": "5"},
+    "quantile_paper": {"size": "small", "quantiles_per_class": "5"},
+    "quantile_strict": {"size": "small", "quantiles_per_class": "5"},
+    "quantile_aqr": {"size": "small", "quantiles_per_class": "5"},
+    "quantile_selected": {"size": "small", "quantiles_per_class": "5", "part": "16"},
     "stack": {"second": "tent"},
     "sotta": {"threshold": "0.5"},  # so that its memory fills
 }
@@ -49,7 +48,6 @@ TRANSFORMER = (
     "source",
     "t3a",
 )
-LONG = ("actmad", "quantile")  # a short stream for their memory
 # They take longest, or share nearly all code with one of the others. At each commit their parts, their hosts
 # or their recorded traces are tried.
 AT_NIGHT = (
@@ -61,11 +59,10 @@ AT_NIGHT = (
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", [name for name in method_names() if name not in AT_NIGHT])
-def test_conforms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conforms(name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if imported(name).__module__.startswith("ttabench_methods"):  # one of another package runs on all nets
         monkeypatch.setattr(run, "nets", lambda: net_of(name))
-    if name in LONG:
-        monkeypatch.setattr(run, "Case", lambda *args, first: Case(*args, first=False))
+        request.getfixturevalue("short_memory_check")
     assert failures(name) == []
 
 
@@ -98,4 +95,4 @@ def imported(name: str) -> type[Method[Any]]:
 
 
 def test_the_tables_are_of_methods_that_exist() -> None:
-    assert {*LIGHTER, *TRANSFORMER, *LONG, *AT_NIGHT} <= set(method_names())
+    assert {*LIGHTER, *TRANSFORMER, *AT_NIGHT} <= set(method_names())

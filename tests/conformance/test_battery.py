@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
 from ttabench.classifier.norm_layers import norm_kind
-from ttabench.conformance import Check, conform
+from ttabench.conformance import Check, conform, run
 from ttabench.conformance.case import Case
 from ttabench.conformance.checks import CHECKS, bounded_memory
 from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
@@ -494,10 +494,11 @@ FAULTS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def one_small_net() -> Iterator[None]:
-    """Faults are looked for on one net."""
+    """Faults are looked for on one net, and those of memory alone in the whole of the long stream."""
     small = {"MLP": small_net()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ttabench.conformance.run.nets", lambda: small)
+        patch.setattr(run, "nets", lambda: small)
+        patch.setattr(run, "Case", lambda *given, first: Case(*given, first=False))
         yield
 
 
@@ -527,6 +528,8 @@ def test_a_fault_is_found(
 ) -> None:
     if method.needs.norm_layers:
         monkeypatch.setattr("ttabench.conformance.run.nets", nets)
+    if "bounded_memory" in expected:
+        monkeypatch.setattr(run, "Case", Case)
     result = failed(method)
     assert set(result) == {OF[name] for name in expected}, result
     assert all(result.values())
@@ -547,11 +550,15 @@ class KeepsTheLatest(Sound):
         return logits
 
 
-def test_a_memory_that_fills_or_comes_and_goes_is_bounded() -> None:
+def test_a_memory_that_fills_or_comes_and_goes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "Case", Case)
     assert failed(KeepsTheLatest) == {}
 
 
-def test_the_graph_of_past_batches_is_named_on_every_net_and_that_of_the_latest_is_no_fault() -> None:
+def test_the_graph_of_past_batches_is_named_on_every_net_and_that_of_the_latest_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "Case", Case)
     (detail,) = failed(KeepsItsGraph).values()
     assert detail == "MLP: running keeps the graph of past batches; detach it"
     case = Case(KeepsItsGraph, NoConfig(), "a later net", small_net(), first=False)

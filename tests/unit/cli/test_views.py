@@ -315,6 +315,7 @@ def test_cite_refuses_unknown_settings_and_tells_what_has_no_paper(ttabench: Run
     assert "without a paper: source" in ttabench("cite", "--methods", "source,tent").err
 
 
+@pytest.mark.usefixtures("short_memory_check")
 def test_conform_of_a_method(ttabench: Run) -> None:
     output = ttabench("conform", "source")
     assert output.code == 0, output.out

@@ -90,6 +90,7 @@ def test_an_alarm_is_told_once_per_sweep(
     assert cells.loc[cells["base"] == "eta", "alarm"].str.contains("d_margin").all()
 
 
+@pytest.mark.usefixtures("short_memory_check")
 def test_conform_tells_them_the_same_way(ttabench: Callable[..., Output]) -> None:
     output = ttabench("conform", "eta[d_margin=0.05]")
     assert output.code == 0, output.out

@@ -189,9 +189,10 @@ def test_come_is_its_host_with_another_loss(bn: Classifier, x: Tensor) -> None:
 @pytest.mark.parametrize("all_nets", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
 def test_come_conforms_with_its_other_hosts(
-    host: str, all_nets: bool, monkeypatch: pytest.MonkeyPatch
+    host: str, all_nets: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if not all_nets:
+        request.getfixturevalue("short_memory_check")
         monkeypatch.setattr("ttabench.conformance.run.nets", lambda: {"BN CNN": nets()["BN CNN"]})
     failed = [check for check in conform(COME, {"host": host}) if not check.ok]
     assert [f"{check.name}: {check.detail}" for check in failed] == []
