@@ -121,10 +121,7 @@ def prepared_cotta(trace: Trace, dtype: torch.dtype, threshold: str, **config: A
     method = MaskedCoTTA(
         trace.classifier(dtype),
         CoTTA.Config(
-            **optimizer_settings(trace.meta),
-            **config,
-            threshold=trace.meta[threshold],
-            official_quirks=True,
+            **optimizer_settings(trace.meta), **config, threshold=trace.meta[threshold], official_quirks=True
         ),
     )
     method.prepare()

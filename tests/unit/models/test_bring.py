@@ -636,10 +636,7 @@ def test_a_network_that_expects_bytes_is_told_so(shared: Path) -> None:
     ("order", "says"),
     [
         ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], ""),
-        (
-            [0, 1, 3, 2, 4, 5, 6, 7, 8, 9],
-            "class 2 as 3, 3 as 2, and would be right on 100.0 %",
-        ),
+        ([0, 1, 3, 2, 4, 5, 6, 7, 8, 9], "class 2 as 3, 3 as 2, and would be right on 100.0 %"),
         ([0, 1, 8, 2, 3, 4, 5, 6, 7, 9], "class 2 as 8, 3 as 2, 4 as 3, 5 as 4, 6 as 5, 7 as 6 and 1 more"),
         ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "class 0 as 1, 1 as 2, 2 as 3"),  # counted from 1
         ([0, 1, 2, 2, 4, 5, 6, 7, 8, 9], ""),  # a class that is never right is no permutation

@@ -323,10 +323,7 @@ def test_the_scale_of_the_pixels_is_that_of_the_processor(
     ],
 )
 def test_a_processor_that_does_not_say_one_normalisation_needs_one_by_name(
-    transformers: list[dict[str, Any]],
-    processor: types.SimpleNamespace,
-    changes: dict[str, Any],
-    says: str,
+    transformers: list[dict[str, Any]], processor: types.SimpleNamespace, changes: dict[str, Any], says: str
 ) -> None:
     vars(processor).update(changes)
     needs = rf"the image processor of hf/someone/quarters {says}; .* with --normalize: imagenet, cifar10, "

@@ -160,11 +160,7 @@ def test_the_leaderboards_names_are_found_for_the_data_they_are_for() -> None:
 @pytest.mark.parametrize(
     ("arch", "classes", "says"),
     [
-        (
-            "robustbench/standrad",
-            10,
-            "of cifar10 'standrad'; did you mean 'Standard'? Valid: Hendrycks",
-        ),
+        ("robustbench/standrad", 10, "of cifar10 'standrad'; did you mean 'Standard'? Valid: Hendrycks"),
         ("robustbench/Standard", 100, "unknown RobustBench network of cifar100 'Standard'. Valid: Hendrycks"),
         ("robustbench/L3/Standard", 10, "unknown RobustBench leaderboard 'L3'; did you mean 'L2'?"),
         ("robustbench/Deck", 10, "robustbench/Deck is an ensemble of 2 networks, which has no last linear"),
@@ -336,10 +332,9 @@ def test_a_file_gives_the_logits_that_robustbench_makes_of_it(arch: str, tmp_pat
         if value.is_floating_point() and value.ndim < 4:
             value.add_(torch.rand_like(value) / 10)
     tensors = {k: v for k, v in net.state_dict().items() if k not in robustbench.CONSTANTS}
-    content = {
-        "Standard": tensors,
-        "Kireev2021Effectiveness_RLAT": {"last": tensors, "best": {}},
-    }.get(name, {"epoch": 1, "state_dict": {f"module.{k}": v for k, v in tensors.items()}})
+    content = {"Standard": tensors, "Kireev2021Effectiveness_RLAT": {"last": tensors, "best": {}}}.get(
+        name, {"epoch": 1, "state_dict": {f"module.{k}": v for k, v in tensors.items()}}
+    )
     file = tmp_path / "models" / "cifar10" / "corruptions" / f"{name}.pt"
     file.parent.mkdir(parents=True)
     torch.save(content, file)

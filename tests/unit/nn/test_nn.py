@@ -120,10 +120,7 @@ def test_tracked_statistics_move_in_train_mode_only_and_carry_gradient(statistic
     assert torch.autograd.gradcheck(fresh, (some(3, 3, 2, 2).requires_grad_(),))
 
 
-@given(
-    st.lists(st.floats(-5, 5), min_size=1, max_size=21),
-    st.lists(st.floats(-1e6, 1e6), max_size=20),
-)
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=21), st.lists(st.floats(-1e6, 1e6), max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_a_minority_cannot_move_the_median_out_of_the_rest(clean: list[float], bad: list[float]) -> None:
     bad = bad[: (len(clean) - 1) // 2] if len(clean) > 1 else []

@@ -30,14 +30,7 @@ def test_a_fall_is_told_with_both_accuracies() -> None:
 
 @each(
     "accuracies",
-    [
-        (0.06, 0.1, 0.2, 0.4, 0.6),
-        (0.6, 0.6, 0.5, 0.55, 0.5),
-        (0.72,) * 5,
-        (0.1, 0.02, 0.0),
-        (1.0,),
-        (),
-    ],
+    [(0.06, 0.1, 0.2, 0.4, 0.6), (0.6, 0.6, 0.5, 0.55, 0.5), (0.72,) * 5, (0.1, 0.02, 0.0), (1.0,), ()],
 )
 def test_others_raise_none(accuracies: tuple[float, ...]) -> None:
     assert course(*accuracies).alarm() == ""

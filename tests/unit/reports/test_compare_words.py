@@ -252,11 +252,7 @@ def test_p_values_have_two_digits(p: float, shown: str) -> None:
 
 def test_differences_are_cut_with_the_number_of_the_rest() -> None:
     causes = [Difference(str(number), "a", "b", 1, 1) for number in range(3)]
-    assert [str(line) for line in first_lines(causes, 3, 2)] == [
-        "  0: a → b",
-        "  1: a → b",
-        "  … and 1 more",
-    ]
+    assert [str(line) for line in first_lines(causes, 3, 2)] == ["  0: a → b", "  1: a → b", "  … and 1 more"]
     assert [str(line) for line in first_lines(causes, 3, 3)][-1] == "  2: a → b"
 
 

@@ -160,11 +160,7 @@ def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("ranks", "gpus", "expected"),
-    [
-        (2, 2, [["0"], ["1"]]),
-        (2, 4, [["0", "2"], ["1", "3"]]),
-        (3, 2, [["0"], ["1"], ["0"]]),
-    ],
+    [(2, 2, [["0"], ["1"]]), (2, 4, [["0", "2"], ["1", "3"]]), (3, 2, [["0"], ["1"], ["0"]])],
 )
 def test_under_torchrun_each_rank_has_its_share_of_the_gpus(
     monkeypatch: pytest.MonkeyPatch, ranks: int, gpus: int, expected: list[list[str]]
@@ -226,10 +222,7 @@ def test_a_rank_of_srun_that_has_gpus_of_its_own_uses_all_of_them(
     assert workers.own_gpu("cuda") == "cuda:1"
 
 
-DEATHS = {
-    signal.SIGSEGV: "was killed by SIGSEGV (a crash in native code)",
-    -7: "ended with exit code 7",
-}
+DEATHS = {signal.SIGSEGV: "was killed by SIGSEGV (a crash in native code)", -7: "ended with exit code 7"}
 
 
 @pytest.mark.usefixtures("forked_workers")

@@ -159,10 +159,7 @@ def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Pat
     refused(theirs, shard.name, cache)
     for wrong, says in (
         (replace(measured(CELL, RIGHT), accuracy=99.0), "its accuracy is 99.0 %, and "),
-        (
-            replace(measured(CELL, RIGHT), n_images=500),
-            "it has 500 images, and the correctness of another",
-        ),
+        (replace(measured(CELL, RIGHT), n_images=500), "it has 500 images, and the correctness of another"),
     ):
         root = tmp_path / says[:8]
         writer = Store.create(root, {"methods": ["tent"]}).writer()
