@@ -204,10 +204,10 @@ def test_the_order_of_roots_does_not_count() -> None:
 
 
 def test_long_chains_and_circles_are_followed() -> None:
-    chain = "\n".join(f"def g{i}(): return g{i + 1}()" for i in range(2000)) + "\ndef g2000(): return "
+    chain = "\n".join(f"def g{i}(): return g{i + 1}()" for i in range(1200)) + "\ndef g1200(): return "
     one, other = (reached({"m": f"def f(): return g0()\n{chain}{end}"}) for end in ("1", "2"))
     assert one.source != other.source
-    assert len(one.texts) == 2002
+    assert len(one.texts) == 1202  # more than Python's calls may be deep
 
 
 def test_what_is_for_types_only_does_not_count() -> None:
