@@ -429,17 +429,21 @@ def test_troubled_results_compile(frame: pd.DataFrame, tmp_path: Path, document:
     assert "no batch norm" in text
 
 
+@pytest.fixture(scope="module")
+def written(many: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    latex.write(many, folder)
+    return folder
+
+
 @pytest.mark.parametrize("document", ["all", "all_column", "appendix", "appendix_column"])
-def test_twenty_methods_compile_and_no_footnote_leaves_its_page(
-    many: pd.DataFrame, tmp_path: Path, document: str
-) -> None:
-    latex.write(many, tmp_path)
-    text = compiled(tmp_path, document)
-    source = "".join(path.read_text() for path in tmp_path.glob("*.tex"))
+def test_twenty_methods_compile_and_no_footnote_leaves_its_page(written: Path, document: str) -> None:
+    text = compiled(written, document)
+    source = "".join(path.read_text() for path in written.glob("*.tex"))
     floats = [r"\begin{table}", r"\begin{table*}"]
     form = "_column" if document.endswith("_column") else ""
-    names = re.findall(r"\\input{(.*?)}", (tmp_path / f"{document}.tex").read_text())
-    count = sum((tmp_path / name).read_text().count(each) for name in names for each in floats)
+    names = re.findall(r"\\input{(.*?)}", (written / f"{document}.tex").read_text())
+    count = sum((written / name).read_text().count(each) for name in names for each in floats)
     # The end of each footer is on paper as often as there are floats.
     ends = (GIVEN.rpartition("–: ")[2], "each batch is seen once.", "against online ones.", pages.AGAIN)
     pattern = "|".join(r"\s+".join(map(re.escape, end.split())) for end in ends)

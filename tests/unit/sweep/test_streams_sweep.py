@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import torch
 
 from tests.cases import each
 from tests.unit import made_cells
-from tests.unit.conftest import Output
+from tests.unit.conftest import Output, sweep_once
 from tests.unit.planning import plan
 from tests.unit.sweep.test_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
@@ -522,9 +523,20 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow"
          "--batch-size", "10", "--batch-rate", "fixed", "--workers", "0")  # fmt: skip
 
 
-def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run, out: Path) -> None:
-    output = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out)
-    assert output.code == 0, output.err
+@pytest.fixture(scope="module")
+def _recurring(tmp_path_factory: pytest.TempPathFactory, cache_of_the_run: Path) -> Path:
+    folder = tmp_path_factory.mktemp("recurring")
+    return sweep_once(folder, cache_of_the_run, *SMALL, "--stream", "recurring(3)")
+
+
+@pytest.fixture
+def recurring(_recurring: Path, out: Path) -> Path:
+    """The results of a sweep over a recurring stream."""
+    return Path(shutil.copytree(_recurring, out / "recurring"))
+
+
+def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run, recurring: Path) -> None:
+    out = recurring
     for record in Store.at(out).latest().values():
         result = record.result
         assert (result.n_images, result.cell.corruption) == (180, "recurring")
@@ -539,7 +551,8 @@ def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run,
     assert "2 the same bit for bit" in again.out + again.err
 
 
-def test_a_paced_sweep_prints_its_ratio(ttabench: Run, out: Path) -> None:
+def test_a_paced_sweep_prints_its_ratio(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttabench.observe.cost.SOURCE_SECONDS", 0.1)
     output = ttabench("sweep", *SMALL, "--pace", "1", "--pace-ratio", "tent=3.1", "--out", out)
     assert output.code == 0, output.err
     assert "pace 1 at compute ratio 3.1" in " ".join(output.out.split())
@@ -553,11 +566,10 @@ def test_a_paced_sweep_prints_its_ratio(ttabench: Run, out: Path) -> None:
     assert 1 < entry["ratio"] < 100
 
 
-def test_a_stopped_cell_goes_on(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_cell_goes_on(
+    ttabench: Run, recurring: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
-    whole = ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out / "whole")
-    assert whole.code == 0, whole.err
-
     save = checkpoint.Checkpoint.save
 
     def stop(self: checkpoint.Checkpoint, method: Any, progress: Any, device: str) -> None:
@@ -579,7 +591,8 @@ def test_a_stopped_cell_goes_on(ttabench: Run, out: Path, monkeypatch: pytest.Mo
     assert ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out / "stopped").code == 0
     assert min(start for start in read if start) == 70
     results = [
-        {r.cell_id: r.result for r in Store.at(out / name).latest().values()} for name in ("whole", "stopped")
+        {r.cell_id: r.result for r in Store.at(folder).latest().values()}
+        for folder in (recurring, out / "stopped")
     ]
     assert results[0].keys() == results[1].keys()
     for key, expected in results[0].items():
