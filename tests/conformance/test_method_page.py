@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_plugin_package import seen_here
+from tests.conformance.test_plugin_package import seen_here, unpacked
 from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench.store import load_frame
 
@@ -31,13 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "my_methods" / "__init__.py").touch()
     (source / "my_methods" / "pseudo_label.py").write_text(block("python"))
     (source / "pyproject.toml").write_text(block("toml"))
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(source)]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if "No module named pip" in done.stderr or "No module named 'hatchling'" in done.stderr:
-        pytest.skip("pip and hatchling are needed to install the package of the page")
-    assert done.returncode == 0, done.stderr
-    return target
+    return unpacked(source, target)
 
 
 def test_the_method_is_short() -> None:
@@ -55,7 +47,7 @@ def seen(installed: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("seen")
+@pytest.mark.usefixtures("seen", "short_memory_check")
 def test_it_conforms(ttabench: Run) -> None:  # noqa: F811
     done = ttabench("conform", "pseudo_label")
     assert done.code == 0, done.out + done.err

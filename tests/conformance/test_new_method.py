@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_plugin_package import run, seen_here
+from tests.conformance.test_plugin_package import run, seen_here, unpacked
 from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench.cli._new import class_name, write_package
 from ttabench.store import load_frame
@@ -25,13 +23,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("installed")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(package)]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if "No module named pip" in done.stderr or "No module named 'hatchling'" in done.stderr:
-        pytest.skip("pip and hatchling are needed to install the package")
-    assert done.returncode == 0, done.stderr
-    return target
+    return unpacked(package, target)
 
 
 @pytest.fixture
@@ -40,7 +32,7 @@ def seen(installed: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("seen")
+@pytest.mark.usefixtures("seen", "short_memory_check")
 def test_it_conforms_on_every_net_and_is_swept(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
     done = ttabench("conform", "my_new_method")
     assert done.code == 0, done.out

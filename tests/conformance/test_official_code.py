@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conformance.test_plugin_package import seen_here
+from tests.conformance.test_plugin_package import seen_here, unpacked
 from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench.store import load_frame
 
@@ -25,13 +23,7 @@ NAMES = ("official_tent", "official_norm", "official_teacher")
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("official")
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(PACKAGE)]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
-    if "No module named pip" in done.stderr or "No module named 'hatchling'" in done.stderr:
-        pytest.skip("pip and hatchling are needed to install the package")
-    assert done.returncode == 0, done.stderr
-    return folder
+    return unpacked(PACKAGE, folder)
 
 
 @pytest.fixture
