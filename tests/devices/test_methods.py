@@ -49,8 +49,8 @@ def around(cls: type[Method[Any]], net: Classifier, config: Any) -> Method[Any]:
     return method
 
 
-def stream(batch: int = BATCH) -> Stream:
-    positions = np.arange(batch * BATCHES)
+def stream(batch: int = BATCH, batches: int = BATCHES) -> Stream:
+    positions = np.arange(batch * batches)
     return Stream(pixels(len(positions), seed=2, shift=0.4), positions, batch, "cuda")
 
 
@@ -128,11 +128,11 @@ VARIANTS: list[tuple[str, dict[str, str]]] = [
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
 def test_a_variant_stays_on_its_device(name: str, settings: dict[str, str]) -> None:
     with Emulated():
-        method = prepared(name, **settings)
-        assert all(method.adapt(x).is_cuda for x in stream())
+        method, two = prepared(name, **settings), stream(batches=2)  # 64 images, after which memories update
+        assert all(method.adapt(x).is_cuda for x in two)
         method.reset()
-        method.fit(stream(), 1)
-        assert all(method.predict(x).is_cuda for x in stream())
+        method.fit(two, 1)
+        assert all(method.predict(x).is_cuda for x in two)
 
 
 def test_a_method_that_leaves_a_tensor_on_the_host_is_found() -> None:
