@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -30,6 +31,7 @@ from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, folder, measured
+from ttabench.cli import main as command_line
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
@@ -220,6 +222,19 @@ def test_the_script_fills_a_folder_merges_it_and_goes_on_where_it_was(
     given = ["--only", "digits-c+slow", "--workers", "0", "--out", str(tmp_path), "--"]
     sweep = ["--archs", "resnet18", "--corruptions", "fog", "--limit", "20", "--methods"]
     monkeypatch.setattr(sys, "argv", ["script", *given, "--workers", "0", *sweep, "bn_stats"])
+
+    def here(command: Sequence[str], cwd: Path) -> SimpleNamespace:
+        def wait() -> int:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(cwd)
+                patch.setattr(sys, "argv", command[len(script.TTABENCH) - 1 :])
+                with pytest.raises(SystemExit) as ended:
+                    command_line()
+            return int(ended.value.code or 0)
+
+        return SimpleNamespace(wait=wait)
+
+    monkeypatch.setattr(script, "subprocess", SimpleNamespace(Popen=here))
     assert script.main() == 0
     output = capfd.readouterr()
     assert "bn_stats         resnet18" in output.out
@@ -315,15 +330,22 @@ read_once = cache(load.read_one)
 report_once = cache(tables.report)
 
 
+@pytest.fixture
+def read_folders_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and the picture show the same folders."""
+    monkeypatch.setattr(load, "read_one", lambda folder: read_once(folder).copy())
+
+
+@pytest.mark.usefixtures("read_folders_once")
 @each("file", tables.FILES, ids=lambda file: file.name)
 def test_the_tables_are_those_of_the_reference_results(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "read_one", lambda folder: read_once(folder).copy())  # they share folders
     monkeypatch.setattr(tables, "report", report_once)
     text = file.read_text(encoding="utf-8")
     assert tables.named(text) <= {*FOLDERS, *ON_GPU}
     assert tables.fill(text, tables.RESULTS) == text, "run python scripts/tables_of_reference.py"
 
 
+@pytest.mark.usefixtures("read_folders_once")
 def test_the_picture_of_the_readme_is_that_of_the_reference_results() -> None:
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     if f"matplotlib=={version('matplotlib')}" not in pinned:
