@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.unit.conftest import Output
+from ttabench.observe import label_free_scores
 from ttabench.observe.label_free_scores import CHEAP, COSTLY
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COST, COSTLY_SCORES, SCORES
@@ -53,7 +55,10 @@ def test_foreign_images_are_images_of_the_stream(ttabench: Run, tmp_path: Path) 
     assert list(held["forward"]) == [40]  # 30 of them to adapt, 10 to be scored
 
 
-def test_all_scores_are_added_to_stored_cells_and_change_no_number(ttabench: Run, tmp_path: Path) -> None:
+def test_all_scores_are_added_to_stored_cells_and_change_no_number(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_free_scores, "IMAGES", 100)  # of the source
     ttabench("sweep", *SMALL, "--out", tmp_path / "r")
     before = numbers(tmp_path / "r")
     kept = ttabench("sweep", *SMALL, "--out", tmp_path / "r", "--scores", "all", "--overwrite", "never")
