@@ -17,9 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
@@ -320,7 +317,8 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
     if result.n_images != stored.n_images:
         note = f"{stored.n_images} images then, {result.n_images} now"
         return _check(stored, "differs", now=result.accuracy, exact=exact, notes=(note, *notes))
-    differing = int((_right(stored) != _right(result)).sum())
+    right, now_right = (int.from_bytes(each.correct, "big") for each in (stored, result))
+    differing = (right ^ now_right).bit_count()
     verdict: Verdict = "differs"
     if not differing and result.accuracy == stored.accuracy:
         verdict = "same"
@@ -384,11 +382,6 @@ def _check(stored: Result, verdict: Verdict, **found: Any) -> Check:
 
 def _code(record: Record) -> list[str]:
     return stale_reasons(record.code_changes, "made with other code: {}")
-
-
-def _right(result: Result) -> NDArray[np.bool_]:
-    bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
-    return bits.astype(bool)
 
 
 def _stored(record: Record) -> str:
