@@ -65,16 +65,6 @@ def make(
         return write(figure, name, out)
 
 
-def options_of(name: str) -> Mapping[str, Any]:
-    """The options of a figure, with their defaults. Raises UserError for an unknown one."""
-    return options(registry.figure(name))
-
-
-def shows_classifier(name: str) -> bool:
-    """Whether a figure takes a classifier."""
-    return takes_bench(registry.figure(name))
-
-
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     from ttabench.method.settings import parse_value
 

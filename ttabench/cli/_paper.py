@@ -16,6 +16,7 @@ from ttabench.cli._table import table
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
+from ttabench.figure import options, takes_bench
 from ttabench.models.architectures.names import resolve
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import (
@@ -30,7 +31,7 @@ from ttabench.paper.experiments import (
 )
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import Weights, trained, weights_of
-from ttabench.registry import view
+from ttabench.registry import figure, view
 from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid
@@ -382,8 +383,9 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
     for name in asked.figures:
         console.print(f"\nFigure {name}")
         settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
-        settings += OF_PAPER if "method" in _figure.options_of(name) else []
-        own = given if _figure.shows_classifier(name) else {}
+        function = figure(name)
+        settings += OF_PAPER if "method" in options(function) else []
+        own = given if takes_bench(function) else {}
         of = {**own, "settings": settings}
         if facts.drawn.get(name) == of and (asked.out / "figures" / f"{name}.png").exists():
             console.print("It is drawn; delete its file to draw it again.")
