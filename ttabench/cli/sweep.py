@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,8 @@ import typer
 from typer import Option
 
 from ttabench.sweep.option_kinds import Count, Number
-from ttabench.sweep.option_table import DEFAULTS, OPTIONS
+from ttabench.sweep.option_table import OPTIONS
+from ttabench.sweep.option_table import Option as TableOption
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.schema import text as schema_text
 from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
@@ -19,58 +22,40 @@ from ttabench.system.garbage_collection import paused
 GRID, RUN = "What is measured", "How it runs"
 
 
-def _option(name: str) -> Any:
+def _with_table(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options of the table in its signature, where typer finds them."""
+    context, config, protocol, dry_run, *others, _ = signature(command, eval_str=True).parameters.values()
+    table = [_parameter(option) for option in OPTIONS.values()]
+    at = list(OPTIONS).index("scores")
+    ordered = (context, *table[:at], config, protocol, dry_run, *table[at:], *others)
+    command.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(option: TableOption) -> Parameter:
     """An option of the table, as typer declares it."""
-    option = OPTIONS[name]
     kind, least = option.kind, None
     if isinstance(kind, Count) and not kind.word:
         least = kind.least
     elif isinstance(kind, Number) and not kind.below:
         least = 0
-    return Option(
+    declared = Option(
         option.flag,
         metavar=option.metavar,
         rich_help_panel=RUN if option.scope == "run" else GRID,
         help=option.help.replace("[", "\\["),  # rich reads brackets as markup
         min=least,
     )
+    value: Any = list[str] if option.name == "set" else type(option.default)
+    return Parameter(
+        option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[value, declared]
+    )
 
 
+@_with_table
 def sweep(
     context: typer.Context,
-    methods: Annotated[str, _option("methods")] = DEFAULTS["methods"],
-    archs: Annotated[str, _option("archs")] = DEFAULTS["archs"],
-    datasets: Annotated[str, _option("datasets")] = DEFAULTS["datasets"],
-    corruptions: Annotated[str, _option("corruptions")] = DEFAULTS["corruptions"],
-    severities: Annotated[str, _option("severities")] = DEFAULTS["severities"],
-    seeds: Annotated[str, _option("seeds")] = DEFAULTS["seeds"],
-    mode: Annotated[str, _option("mode")] = DEFAULTS["mode"],
-    reset: Annotated[str, _option("reset")] = DEFAULTS["reset"],
-    order: Annotated[str, _option("order")] = DEFAULTS["order"],
-    contamination: Annotated[str, _option("contamination")] = DEFAULTS["contamination"],
-    held_out: Annotated[float, _option("held_out")] = DEFAULTS["held_out"],
-    batch_size: Annotated[int, _option("batch_size")] = DEFAULTS["batch_size"],
-    batch_rate: Annotated[str, _option("batch_rate")] = DEFAULTS["batch_rate"],
-    epochs: Annotated[int, _option("epochs")] = DEFAULTS["epochs"],
-    limit: Annotated[int, _option("limit")] = DEFAULTS["limit"],
-    classes: Annotated[str, _option("classes")] = DEFAULTS["classes"],
-    subset: Annotated[str, _option("subset")] = DEFAULTS["subset"],
-    precision: Annotated[str, _option("precision")] = DEFAULTS["precision"],
-    stream: Annotated[str, _option("stream")] = DEFAULTS["stream"],
-    pace: Annotated[float, _option("pace")] = DEFAULTS["pace"],
-    pace_ratio: Annotated[str, _option("pace_ratio")] = DEFAULTS["pace_ratio"],
-    checkpoint: Annotated[str, _option("checkpoint")] = DEFAULTS["checkpoint"],
-    normalize: Annotated[str, _option("normalize")] = DEFAULTS["normalize"],
-    set_: Annotated[list[str] | None, _option("set")] = None,
-    out: Annotated[str, _option("out")] = DEFAULTS["out"],
-    executor: Annotated[str, _option("executor")] = DEFAULTS["executor"],
-    executor_options: Annotated[str, _option("executor_options")] = DEFAULTS["executor_options"],
-    workers: Annotated[str, _option("workers")] = DEFAULTS["workers"],
-    device: Annotated[str, _option("device")] = DEFAULTS["device"],
-    per_gpu: Annotated[int, _option("per_gpu")] = DEFAULTS["per_gpu"],
-    cell_timeout: Annotated[float, _option("cell_timeout")] = DEFAULTS["cell_timeout"],
-    cell_memory: Annotated[float, _option("cell_memory")] = DEFAULTS["cell_memory"],
-    device_memory: Annotated[float, _option("device_memory")] = DEFAULTS["device_memory"],
+    *,
     config: Annotated[
         Path | None,
         Option(
@@ -90,10 +75,6 @@ def sweep(
     dry_run: Annotated[
         bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
     ] = False,
-    scores: Annotated[str, _option("scores")] = DEFAULTS["scores"],
-    overwrite: Annotated[str, _option("overwrite")] = DEFAULTS["overwrite"],
-    log: Annotated[str, _option("log")] = DEFAULTS["log"],
-    shard: Annotated[str, _option("shard")] = DEFAULTS["shard"],
     extend: Annotated[
         bool, Option("--extend", rich_help_panel=RUN, help="Add to a results folder of another sweep.")
     ] = False,
@@ -108,6 +89,7 @@ def sweep(
         bool,
         Option("--schema", rich_help_panel=RUN, help="Print the JSON schema of sweep files, for editors."),
     ] = False,
+    **_of_table: Any,
 ) -> None:
     """Cross methods × architectures × datasets × corruptions, and print the table.
 
@@ -156,11 +138,9 @@ def _in_file(config: Path | None, protocol: str) -> dict[str, Any]:
 
 def _given(context: typer.Context) -> dict[str, object]:
     """The options that the user gave, as opposed to those at their defaults."""
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if (source := context.get_parameter_source(name)) is not None and source.name != "DEFAULT"
+    sources = {name: context.get_parameter_source(name) for name in OPTIONS}
+    return {
+        name: context.params[name]
+        for name, source in sources.items()
+        if source is not None and source.name != "DEFAULT"
     }
-    if "set_" in given:
-        given["set"] = given.pop("set_")
-    return {name: value for name, value in given.items() if name in DEFAULTS}
