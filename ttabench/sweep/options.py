@@ -65,23 +65,20 @@ def count(value: Any, what: str) -> int:
 
 def cell_limits(options: Mapping[str, Any]) -> Limits:
     """What a cell may use, from ``cell_timeout`` in seconds and ``cell_memory`` in GB. Raises UserError."""
-    seconds, memory = (
-        share(options[name], f"--{name.replace('_', '-')}") for name in ("cell_timeout", "cell_memory")
-    )
-    if not (0 <= seconds < MOST and 0 <= memory < MOST):
-        raise UserError(
-            "--cell-timeout and --cell-memory: expected a number, 0 (unlimited) or larger and below "
-            f"{MOST:,.0f}."
-        )
-    return Limits(seconds, int(memory * 1e9))
+    return Limits(_limit(options, "cell_timeout"), int(_limit(options, "cell_memory") * 1e9))
 
 
 def device_memory(options: Mapping[str, Any]) -> int:
     """Bytes of its GPU that a worker may use, from ``device_memory`` in GB; 0 = all. Raises UserError."""
-    size = share(options["device_memory"], "--device-memory")
-    if not 0 <= size < MOST:
-        raise UserError(f"--device-memory: expected a number, 0 (all) or larger and below {MOST:,.0f}.")
-    return int(size * 1e9)
+    return int(_limit(options, "device_memory") * 1e9)
+
+
+def _limit(options: Mapping[str, Any], name: str) -> float:
+    flag = OPTIONS[name].flag
+    number = share(options[name], flag)
+    if not 0 <= number < MOST:
+        raise UserError(f"{flag}: expected a number, 0 (unlimited) or larger and below {MOST:,.0f}.")
+    return number
 
 
 def out_folder(options: Mapping[str, Any]) -> Path:
