@@ -20,13 +20,15 @@ def cite(
     """Print the BibTeX entries of methods, or of ttabench and the methods in a results folder."""
     from ttabench.cli._facts import papers
     from ttabench.errors import UserError, printable
+    from ttabench.method.spelling import parse_method, split_list
     from ttabench.registry import method_names
 
     if results is not None and not results.exists():
         raise UserError(
             f"{results} does not exist; expected a results folder. For methods: cite --methods NAMES."
         )
-    named, stored = list(_named(methods)), list(_stored(results)) if results else []
+    named = [parse_method(text) for text in split_list(methods)]
+    stored = list(_stored(results)) if results else []
     if not named and not stored:
         if results is not None:
             raise UserError(f"{results} has no cell with a number; name methods with --methods.")
@@ -54,13 +56,6 @@ def _of_ttabench() -> str:
     }
     body = "".join(f"  {name:<7} = {{{value}}},\n" for name, value in rows.items())
     return f"@software{{ttabench,\n{body}}}\n"
-
-
-def _named(methods: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Methods and settings of a user's text. Raises UserError."""
-    from ttabench.method.spelling import parse_method, split_list
-
-    return (parse_method(text) for text in split_list(methods))
 
 
 def _stored(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
