@@ -41,9 +41,11 @@ def compare_code(
 
     from ttabench.data.published.own_head import settled_classes
     from ttabench.measure.torch_defaults import default_modes
+    from ttabench.method.spelling import parse_method
+    from ttabench.registry import method
     from ttabench.system.environment import pick_device
 
-    methods = _chosen(first, second)
+    methods = [(method(name), settings) for name, settings in map(parse_method, (first, second))]
     model, shifted = _opened(arch, dataset, corruption, severity)
     place = pick_device(device)
     torch.set_num_threads(1)
@@ -83,13 +85,6 @@ def _run(
             first = f"in batch {each.number}, {each.difference}" if each.number else each.difference
             print(f"first difference: {first}.")
     return differing if first else None, len(order)
-
-
-def _chosen(*texts: str) -> list[tuple[type[Method[Any]], dict[str, str]]]:
-    from ttabench.method.spelling import parse_method
-    from ttabench.registry import method
-
-    return [(method(name), settings) for name, settings in map(parse_method, texts)]
 
 
 def _opened(arch: str, dataset: str, corruption: str, severity: int) -> tuple[Model, Labelled]:
