@@ -158,7 +158,9 @@ def _list(files: Sequence[Path], folder: Path) -> None:
     from ttabench.errors import printable
 
     if sys.stdout.isatty() and len(files) > MANY:
-        print(f"{len(files)} files in {printable(str(folder))}: {_by_kind(files)}")
+        kinds = Counter(file.suffix.removeprefix(".") for file in files)  # in their order
+        by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        print(f"{len(files)} files in {printable(str(folder))}: {by_kind}")
     else:
         for path in files:
             print(printable(str(path)))
@@ -168,11 +170,6 @@ def _list(files: Sequence[Path], folder: Path) -> None:
         go = f"cd {quote(printable(str(folder)))}"
         print(f"PDF of the main tables: {go} && pdflatex all.tex", file=sys.stderr)
         print(f"PDF of all other tables: {go} && pdflatex appendix.tex", file=sys.stderr)
-
-
-def _by_kind(files: Sequence[Path]) -> str:
-    """``12 csv, 13 tex, 1 html``: how many files of each kind, in their order."""
-    return ", ".join(f"{n} {kind.removeprefix('.')}" for kind, n in Counter(f.suffix for f in files).items())
 
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
@@ -186,11 +183,8 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     counts = Counter(zip(stale["base"], stale["stale_because"], strict=True))
     for (method, because), count in sorted(counts.items()):
         yield f"{stale_cells(count, method, because.split('; '))}."
-    if (
-        attested := int((cells["attested"].astype(str).str.lower() == "true").sum())
-        if "attested" in cells
-        else 0
-    ):
+    attested = int((cells["attested"].astype(str).str.lower() == "true").sum()) if "attested" in cells else 0
+    if attested:
         cells_are = f"{counted(attested, 'cell')} {'is' if attested == 1 else 'are'}"
         yield (
             f"{cells_are} attested: the code changed since, and a sample measured again has the same bits. "
