@@ -14,7 +14,6 @@ from ttabench.classifier import Architecture
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
-from ttabench.method import Method
 from ttabench.method.settings import configured, label
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
@@ -181,9 +180,10 @@ def _of_method(
     template, unmet = _template(source, choice, part.shifts)
     template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
-        template = _paced(template, ratio_of)
-        protocol = template.protocol
-        if protocol.pace * protocol.pace_ratio > KEEPS_UP and _keeps_nothing(choice.cls):
+        protocol = replace(template.protocol, pace_ratio=ratio_of(template))
+        template = replace(template, protocol=protocol)
+        keeps_nothing = choice.cls.scores == choice.cls.scores_frozen  # `predict` does the same as `adapt`
+        if protocol.pace * protocol.pace_ratio > KEEPS_UP and keeps_nothing:
             unmet = NOTHING_KEPT
     fixed = _fixed(template, choice.grid)
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
@@ -251,15 +251,6 @@ def _cannot_be_reset(choice: MethodChoice) -> bool:
     """
     resets = choice.grid.reset not in ("per_corruption", "continual")
     return resets and choice.grid.mode == "native" and choice.cls.mode == "offline"
-
-
-def _paced(template: Cell, ratio_of: RatioOf) -> Cell:
-    return replace(template, protocol=replace(template.protocol, pace_ratio=ratio_of(template)))
-
-
-def _keeps_nothing(cls: type[Method[Any]]) -> bool:
-    """Whether a method keeps nothing from batch to batch: `predict` does the same as `adapt`."""
-    return cls.scores == cls.scores_frozen
 
 
 def _fixed(template: Cell, grid: Grid) -> tuple[str, ...]:
