@@ -19,7 +19,7 @@ from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.subset_names import drawn_from, split_subset
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file, user_path
+from ttabench.system.files import replace_file, user_path, writing
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
@@ -190,11 +190,9 @@ def _remember_path(name: str, path: Path) -> None:
     differ.
     """
     note, content = _path_note(name), json.dumps(str(path.resolve()))
-    try:
+    with writing(f"the cache {note.parent}"):
         if not note.is_file() or note.read_text() != content:
             replace_file(note, content.encode())
-    except OSError as problem:
-        raise UserError(f"the cache {note.parent} cannot be written ({problem.strerror}).") from None
 
 
 def _path_note(name: str) -> Path:

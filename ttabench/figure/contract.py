@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ttabench.errors import UserError
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,10 +105,8 @@ def write(figure: Figure, name: str, folder: Path) -> list[Path]:
     _settle(figure)
     pictures = {folder / f"{name}.{kind}": _render(figure, kind) for kind in KINDS}
     for path, picture in pictures.items():
-        try:
+        with writing(path, "choose another --out"):
             replace_file(path, picture)
-        except OSError as problem:
-            raise UserError(f"{path} cannot be written ({problem.strerror}); choose another --out.") from None
     return list(pictures)
 
 

@@ -40,13 +40,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(path: Path, advice: str = "") -> Iterator[None]:
-    """In the block, an OSError is the UserError that `path` cannot be written, with `advice` what to do."""
+def writing(what: Path | str, advice: str = "") -> Iterator[None]:
+    """In the block, an OSError is the UserError that `what` cannot be written, with `advice` what to do."""
     try:
         yield
     except OSError as problem:
         then = f"; {advice}" if advice else ""
-        raise UserError(f"{path} cannot be written ({problem.strerror}){then}.") from None
+        raise UserError(f"{what} cannot be written ({problem.strerror or problem}){then}.") from None
 
 
 def check_plain(path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttabench.errors import UserError
-from ttabench.system.files import replace_file
+from ttabench.store.writer import ANOTHER
+from ttabench.system.files import replace_file, writing
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -18,10 +18,6 @@ def write_bytes(path: Path, data: bytes) -> Path:
 
     Makes the folder. Raises UserError where it cannot be written.
     """
-    try:
-        replace_file(Path(path), data)
-    except OSError as problem:
-        raise UserError(
-            f"{path} cannot be written ({problem.strerror}); choose another folder with --out."
-        ) from None
-    return Path(path)
+    with writing(path, ANOTHER):
+        replace_file(path, data)
+    return path

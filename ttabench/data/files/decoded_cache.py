@@ -15,7 +15,7 @@ from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.read_image import Fit, decode
 from ttabench.errors import UserError
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file, replacing
+from ttabench.system.files import replace_file, replacing, writing
 
 BUDGET_GB = 32.0
 DECODER_VERSION = 2
@@ -34,13 +34,8 @@ def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> N
     path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-v{DECODER_VERSION}.npy"
     shape = (len(files), size, size, 3)
     if not _is_unchanged(path, shape):
-        try:
+        with writing(f"the cache {path.parent}", "set TTABENCH_CACHE to a folder with space"):
             _write(path, files, shape, fit)
-        except OSError as problem:
-            raise UserError(
-                f"the cache {path.parent} cannot be written ({problem.strerror}); "
-                "set TTABENCH_CACHE to a folder with space."
-            ) from None
     with contextlib.suppress(OSError):
         os.utime(path.with_suffix(".json"))
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.errors import UserError
-from ttabench.system.files import replace_file, replacing
+from ttabench.system.files import replace_file, replacing, writing
 
 _unchanged: dict[Path, tuple[int, ...]] = {}  # file → its size and times when this process checked its hash
 
@@ -46,15 +45,10 @@ def _read(file: Path) -> NDArray[np.uint8] | None:
 
 
 def _write(file: Path, array: NDArray[np.uint8]) -> None:
-    try:
+    with writing(f"the cache {file.parent}", "set TTABENCH_CACHE to a folder with space"):
         with replacing(file) as part, part.open("wb") as opened:
             np.save(opened, array, allow_pickle=False)
         replace_file(file.with_suffix(".json"), json.dumps({"sha256": _sha256(array)}).encode())
-    except OSError as problem:
-        raise UserError(
-            f"the cache {file.parent} cannot be written ({problem.strerror}); "
-            "set TTABENCH_CACHE to a folder with space."
-        ) from None
 
 
 def _sha256(array: NDArray[np.uint8]) -> str:

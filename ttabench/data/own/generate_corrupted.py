@@ -52,7 +52,7 @@ from ttabench.data.own.picture_checks import of_pixels
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, printable
 from ttabench.system.cores import available_cores
-from ttabench.system.files import replacing, user_path
+from ttabench.system.files import replace_file, replacing, user_path, writing
 from ttabench.system.progress import OnProgress, silent
 from ttabench.system.work_claims import FOLDER, WorkClaims
 
@@ -253,7 +253,7 @@ def _start(folder: Path, content: dict[str, Any], clean_sets: Mapping[str, Label
     files = _manifest_of_same(folder, content).get("files", {})
     manifest = _add_to_manifest(folder, files, content)
     for file, data in clean_sets.items():
-        with _writing(folder / file) as part:
+        with writing(folder / file), replacing(folder / file) as part:
             save_npz(part, data)
         manifest = _add_to_manifest(folder, {file: file_sha256(folder / file)})
     return manifest
@@ -314,10 +314,8 @@ def _claims(place: Path) -> WorkClaims:
 
 
 def _open_claims(place: Path) -> WorkClaims:
-    try:
+    with writing(place.parent):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"{place.parent} cannot be written ({problem.strerror}).") from None
     return WorkClaims(place)
 
 
@@ -328,24 +326,14 @@ def _delete_parts(folder: Path) -> None:
                 path.unlink()
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """:func:`replacing`, with a failure as a UserError."""
-    try:
-        with replacing(path) as part:
-            yield part
-    except OSError as problem:
-        raise UserError(f"{path} cannot be written ({problem.strerror}).") from None
-
-
 def _add_to_manifest(
     folder: Path, files: dict[str, str], content: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Add the checksums of files to the manifest, which is `content` at first; returns the manifest."""
     manifest = content or read_manifest(folder)
     manifest["files"] = {**manifest.get("files", {}), **files}
-    with _writing(folder / MANIFEST) as part:
-        part.write_text(json.dumps(manifest, indent=1, sort_keys=True))
+    with writing(folder / MANIFEST):
+        replace_file(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
     return manifest
 
 
@@ -446,7 +434,7 @@ def _make(task: Task) -> str:
     textures = None if task.frost is None else load_frost_textures(task.frost)
     path = task.folder / task.file
     header = {"descr": "|u1", "fortran_order": False, "shape": clean.shape}
-    with _writing(path) as part, part.open("wb") as out:
+    with writing(path), replacing(path) as part, part.open("wb") as out:
         np.lib.format.write_array_header_1_0(out, header)
         for start in range(0, len(clean), CHUNK):
             chunk = corrupt_any_size(

@@ -24,7 +24,7 @@ from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC
 from ttabench.errors import UserError
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 ROBUSTBENCH = "robustbench-5k"
 ROBUSTBENCH_FILE = "helper_files/imagenet_test_image_ids.txt"
@@ -213,10 +213,8 @@ def remember_list(dataset: str, path: Path) -> str:
     content = "\n".join(names).encode()
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "list"
     subset = f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
-    try:
+    with writing(f"the cache {cache_dir()}"):
         replace_file(_kept(dataset, subset), content)
-    except OSError as problem:
-        raise UserError(f"the cache {cache_dir()} cannot be written ({problem.strerror}).") from None
     return subset
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cards
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file
+from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
@@ -231,13 +231,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Raises UserError if the folder cannot be written or the disk is full.
     """
-    try:
+    with writing(path, "free some space or set TTABENCH_CACHE to another folder"):
         replace_file(path, data)
-    except OSError as problem:
-        raise UserError(
-            f"{path} cannot be written ({problem.strerror or problem}); "
-            "free some space or set TTABENCH_CACHE to another folder."
-        ) from None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
