@@ -24,7 +24,6 @@ from ttabench.corruptions import FrostTextures, check_request, constants, elasti
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.imagenet import by_name as imagenet
 from ttabench.corruptions.imagenet import constants as imagenet_constants
-from ttabench.corruptions.imagenet.shared import level_of_count
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 
@@ -152,7 +151,7 @@ def _replay_imagenet(
         draws = official_draw(name, image, severity, state, textures)
         if name == "shot_noise":
             rate = imagenet_constants.at(imagenet_constants.SHOT_NOISE, severity)
-            out[:] = level_of_count(rate, int(draws.max(initial=0)))[draws]
+            out[:] = noise._level_of_count(rate, int(draws.max(initial=0)))[draws]
         else:
             out[:] = imagenet.get(name, textures).apply(image, draws, severity)
     return result

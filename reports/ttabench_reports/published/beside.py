@@ -16,7 +16,6 @@ from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
 
 NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
-GIVEN = ("publication", "published", "difference", "why_not", "remark")
 # Columns of a result that a published setting may fix, and how a sentence names them.
 _PROTOCOL = {
     "mode": "mode", "reset": "reset", "order": "order", "batch_size": "batch size", "epochs": "epochs",

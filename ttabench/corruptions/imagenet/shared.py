@@ -26,11 +26,6 @@ def highlights(level: Images) -> Float:
     return spatter._highlights(level)
 
 
-def level_of_count(rate: float, largest: int) -> Images:
-    """(largest + 1,): the grey level of each Poisson count 0 … `largest`, given the rate lambda."""
-    return noise._level_of_count(rate, largest)
-
-
 def sample_counts(images: Images, bits: NDArray[np.uint32], rate: float) -> Images:
     """Shot noise at any rate lambda, by the tables of :func:`ttabench.corruptions.noise.shot_noise`."""
     threshold, alias = noise._alias_tables(rate)
