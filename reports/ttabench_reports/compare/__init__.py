@@ -6,7 +6,7 @@ from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
 from ttabench_reports.compare.machine import as_json, github, junit
 from ttabench_reports.compare.side_by_side import side_by_side
-from ttabench_reports.compare.sides import Side, load, side
+from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import render
 from ttabench_reports.compare.verdicts import Bounds, Comparison, compare
 
@@ -23,7 +23,6 @@ __all__ = [
     "differences",
     "github",
     "junit",
-    "load",
     "render",
     "render_diff",
     "side",

@@ -65,11 +65,6 @@ def side(results: pd.DataFrame | Path | str | Side, word: str = "results") -> Si
     return _of_table(read_csv(path), str(path))
 
 
-def load(results: pd.DataFrame | Path | str) -> pd.DataFrame:
-    """The cells of a results folder or a ``cells.csv``. Raises UserError."""
-    return side(results).cells
-
-
 def _of_table(cells: pd.DataFrame, name: str) -> Side:
     """Each row gets a number for its id: a table may lack ids, or hold one twice."""
     cells = cells.assign(cell_id=[str(number) for number in range(len(cells))])

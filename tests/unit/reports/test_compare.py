@@ -20,7 +20,7 @@ from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.system.checked_lines import decode, encode
 from ttabench_reports.cells.load import read as load_cells
-from ttabench_reports.compare import as_json, compare, load, render
+from ttabench_reports.compare import as_json, compare, render
 from ttabench_reports.compare.one_sided_tests import smallest_fall
 from ttabench_reports.compare.sides import side
 from ttabench_reports.evidence.stats import mcnemar
@@ -303,7 +303,7 @@ def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Resu
 
 def test_csv_keeps_na_apart_from_missing_text(tmp_path: Path) -> None:
     frame = spoil(cells(), "n/a", "no batch norm", arch="cct", method="tent")
-    back = load(write_cells(frame, tmp_path / "cells.csv"))
+    back = side(write_cells(frame, tmp_path / "cells.csv")).cells
     assert (back["status"] == "n/a").sum() == 15
 
 
