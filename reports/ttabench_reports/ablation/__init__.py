@@ -8,7 +8,7 @@ import pandas as pd
 
 from ttabench.errors import NothingToReport
 from ttabench_reports.ablation import sheets
-from ttabench_reports.ablation.find import Ablation, Value, ablations, ablations_of, crossed, lines
+from ttabench_reports.ablation.find import Ablation, Value, ablations, crossed, lines
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
 from ttabench_reports.formats.csv_files import write_csv
@@ -23,7 +23,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
 
     Raises NothingToReport, with the reasons, where `cells` hold no ablation.
     """
-    crossings, reasons = ablations_of((report or Report(cells)).tables)
+    crossings, reasons = ablations((report or Report(cells)).tables)
     if not crossings:
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise NothingToReport(

@@ -20,7 +20,6 @@ from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.evidence.findings import which_weights
-from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words.naming import MEAN
 
@@ -85,16 +84,8 @@ class Ablation:
         return Protocol(**{name: shared[name] for name in PROTOCOL}).caption(everything([shared["dataset"]]))
 
 
-def ablations(cells: pd.DataFrame) -> tuple[list[Ablation], list[str]]:
-    """Every ablation in `cells`; and why not, a sentence for each other method that ran in several settings.
-
-    Raises UserError where `cells` is empty or is not a table of cells.
-    """
-    return ablations_of(tables(cells))
-
-
-def ablations_of(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
-    """:func:`ablations` of tables that are there already."""
+def ablations(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
+    """Every ablation in these tables; and why not, a sentence for each other method in several settings."""
     result: list[Ablation] = []
     reasons: list[str] = []
     for table in built:

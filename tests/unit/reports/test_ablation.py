@@ -21,6 +21,7 @@ from ttabench.errors import NothingToReport
 from ttabench.store import Store
 from ttabench_reports import ablation
 from ttabench_reports.formats.latex.floats import printed
+from ttabench_reports.tables.build import tables
 
 BATCHES, POINTS = (50, 128, 1000), (10, 20)
 
@@ -51,13 +52,13 @@ def grid(**made: Any) -> pd.DataFrame:
 
 
 def only(frame: pd.DataFrame) -> ablation.Ablation:
-    (actual,), reasons = ablation.ablations(frame)
+    (actual,), reasons = ablation.ablations(tables(frame))
     assert reasons == []
     return actual
 
 
 def why_not(frame: pd.DataFrame) -> str:
-    actual, (reason,) = ablation.ablations(frame)
+    actual, (reason,) = ablation.ablations(tables(frame))
     assert actual == []
     return reason
 
@@ -164,17 +165,17 @@ def test_two_incomplete_means_compare_nothing() -> None:
 def test_what_was_not_measured_the_same_way_is_never_in_one_ablation() -> None:
     frame = configured({"tent[a]": {"steps": 1}, "tent[b]": {"steps": 2}})
     other = frame.assign(batch_size=64, cell_id="x" + frame["cell_id"])
-    actual, _ = ablation.ablations(pd.concat([frame, other]))
+    actual, _ = ablation.ablations(tables(pd.concat([frame, other])))
     assert sorted(made.about["batch_size"] for made in actual) == [64, 200]
     mixed = pd.concat([frame[frame["method"] != "tent[b]"], other[other["method"] == "tent[b]"]])
-    assert ablation.ablations(mixed) == ([], [])
+    assert ablation.ablations(tables(mixed)) == ([], [])
 
 
 def test_ablations_of_several_weights_name_theirs(tmp_path: Path) -> None:
     """In the caption, in the CSV file, and in the names of the files."""
     settings = {"tent[a]": {"lr": 0.1}, "tent[b]": {"lr": 0.2}}
     both = [configured(settings).assign(checkpoint=digit * 64) for digit in "ab"]
-    crossings, _ = ablation.ablations(pd.concat(both, ignore_index=True))
+    crossings, _ = ablation.ablations(tables(pd.concat(both, ignore_index=True)))
     names = [f"weights {digit * 8}" for digit in "ab"]
     captions = [ablation.sheets.paper(one, "name").caption for one in crossings]
     for name, caption, one in zip(names, captions, crossings, strict=True):
