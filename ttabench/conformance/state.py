@@ -15,15 +15,16 @@ from torch import Tensor
 
 Leaf = bytes | str | int | float | complex | bool | None
 Snapshot = dict[str, Leaf]
+Walked = Iterator[tuple[str, Any]]
 
-SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.ndarray)
+SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 # Compared by name: they have no state.
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, torch.dtype, torch.device)
 
 
 def snapshot(thing: object, skip: tuple[str, ...] = ("_prepared", "counts")) -> Snapshot:
     """All values reachable from `thing`, by path (``model.net.fc.weight``), except attributes in `skip`."""
-    return dict(_leaves(thing, "", skip, set()))
+    return {path: _leaf(part) for path, part in _walk(thing, skip)}
 
 
 def difference(before: Snapshot, after: Snapshot) -> str:
@@ -46,8 +47,7 @@ def size(taken: Snapshot) -> int:
 
 def holds(thing: object, kind: type) -> str:
     """The path of the first instance of `kind` reachable from `thing`; "" if there is none."""
-    mark = f"<{kind.__name__}>"
-    return next((path for path, leaf in _leaves(thing, "", (), set()) if leaf == mark), "")
+    return next((path for path, part in _walk(thing, ()) if type(part) is kind), "")
 
 
 def deepest_graph(thing: object) -> tuple[int, str]:
@@ -55,7 +55,10 @@ def deepest_graph(thing: object) -> tuple[int, str]:
 
     What `prepare` saved for `reset` does not count.
     """
-    attached = ((path, tensor) for path, tensor in _tensors(thing, "", set()) if tensor.grad_fn is not None)
+    tensors = {path: part for path, part in _walk(thing, ("_prepared",)) if isinstance(part, Tensor)}
+    gradients = {f"{path}.grad": tensor.grad for path, tensor in tensors.items() if tensor.is_leaf}
+    both = (tensors | gradients).items()
+    attached = ((path, tensor) for path, tensor in both if tensor is not None and tensor.grad_fn)
     return max(((_nodes(tensor), path) for path, tensor in attached), default=(0, ""))
 
 
@@ -70,35 +73,29 @@ def _nodes(tensor: Tensor) -> int:
     return len(seen)
 
 
-def _tensors(thing: Any, path: str, above: set[int]) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(thing, Tensor):
-        yield path, thing
-        if thing.is_leaf and thing.grad is not None:
-            yield f"{path}.grad", thing.grad
-    elif not isinstance(thing, (*SIMPLE, *CODE)) and id(thing) not in above:
-        above = above | {id(thing)}
-        for name, part in _parts(thing, ("_prepared",)):
-            yield from _tensors(part, f"{path}.{name}" if path else str(name), above)
-
-
-def _leaves(thing: Any, path: str, skip: tuple[str, ...], above: set[int]) -> Iterator[tuple[str, Leaf]]:
-    if thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
+def _walk(thing: Any, skip: tuple[str, ...], path: str = "", above: frozenset[int] = frozenset()) -> Walked:
+    """What can be reached, by path: what is not taken apart, and after its parts each object of a class."""
+    if isinstance(thing, (Tensor, np.ndarray, *SIMPLE, *CODE)):
         yield path, thing
     elif type(thing) in (dict, OrderedDict) and not thing:
         return  # most of what a module has are its empty tables of hooks
-    elif isinstance(thing, Tensor):
-        flat = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        yield path, f"{tuple(thing.shape)} {thing.dtype} {thing.requires_grad}".encode() + flat.tobytes()
-    elif isinstance(thing, np.ndarray):
-        yield path, f"{thing.shape} {thing.dtype}".encode() + thing.tobytes()
-    elif isinstance(thing, CODE):
-        yield path, getattr(thing, "__qualname__", repr(thing))
     elif id(thing) not in above:
-        above = above | {id(thing)}
         for name, part in _parts(thing, skip):
-            yield from _leaves(part, f"{path}.{name}" if path else str(name), skip, above)
+            yield from _walk(part, skip, f"{path}.{name}" if path else str(name), above | {id(thing)})
         if type(thing).__module__ not in ("builtins", "collections"):
-            yield path, f"<{type(thing).__name__}>"
+            yield path, thing
+
+
+def _leaf(thing: Any) -> Leaf:
+    """What :func:`_walk` gives, as a value to compare."""
+    if isinstance(thing, Tensor):
+        flat = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return f"{tuple(thing.shape)} {thing.dtype} {thing.requires_grad}".encode() + flat.tobytes()
+    if isinstance(thing, np.ndarray):
+        return f"{thing.shape} {thing.dtype}".encode() + thing.tobytes()
+    if isinstance(thing, CODE):
+        return str(getattr(thing, "__qualname__", repr(thing)))
+    return thing if isinstance(thing, SIMPLE) else f"<{type(thing).__name__}>"
 
 
 def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
