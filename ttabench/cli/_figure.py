@@ -52,7 +52,7 @@ def make(
     if of_methods and not takes_bench(function):
         raise UserError(f"figure {name} shows no method; leave --set {of_methods[0]} out.")
     methods = _of_methods(of_methods)
-    check_folder(out, "--out")
+    check_folder(out)
     if not takes_bench(function):
         with figure_style():
             return write(function(**values), name, out)

@@ -8,16 +8,16 @@ from pathlib import Path
 from ttabench.errors import UserError, shortened
 
 
-def check_folder(folder: Path, option: str) -> None:
+def check_folder(folder: Path) -> None:
     """Raises UserError unless files can be made in `folder`, or it can be made. Leaves nothing behind."""
     try:
         there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
         if not there.is_dir():
-            raise UserError(f"{option}: {there} is not a folder; choose another {option}.")
+            raise UserError(f"--out: {there} is not a folder; choose another --out.")
         with tempfile.TemporaryDirectory(dir=there) as probe:
             Path(probe, *folder.absolute().relative_to(there).parts).mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UserError(
-            f"{option} {shortened(str(folder))} is not a folder that can be written to ({problem.strerror}); "
-            f"choose another {option}."
+            f"--out {shortened(str(folder))} is not a folder that can be written to ({problem.strerror}); "
+            "choose another --out."
         ) from None

@@ -124,7 +124,7 @@ class Facts:
 
 def run(asked: Asked) -> int:
     """Measure, draw, and write the page; the number of cells that failed."""
-    check_folder(asked.out, "--out")
+    check_folder(asked.out)
     console, facts = console_of_errors(), Facts.of(asked.out)
     _refuse_two_scales(asked, facts)
     every = _every(asked)

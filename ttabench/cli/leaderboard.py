@@ -26,7 +26,7 @@ def leaderboard(
     from ttabench.errors import printable
     from ttabench.registry import view
 
-    check_folder(out, "--out")
+    check_folder(out)
     written = view("leaderboard")(results, out)
     for path in written:
         print(printable(str(path)))

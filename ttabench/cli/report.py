@@ -112,7 +112,7 @@ def report(
     writers = {name: find(name) for name in names}
     alone = len(results) == 1 and results[0].is_dir()
     folder = out or (results[0] / "report" if alone else Path("report"))
-    check_folder(folder, "--out")
+    check_folder(folder)
     cells = _only(methods, view("load")(results))
     if costs is not None:
         cells = view("costs-apart")(cells, view("load")([costs]))
