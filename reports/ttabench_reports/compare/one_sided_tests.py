@@ -41,16 +41,13 @@ def mean_fell(before: Bits, after: Bits, n_images: int, seeds: NDArray[np.int64]
     return stats.mean_fell(by_image / len(before), of_seeds)
 
 
-def holm(p: NDArray[np.float64], counted: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+def holm(p: NDArray[np.float64], counted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979); NaN stay NaN.
 
     `counted` (same shape): tests that can reject at all. The others keep their p and do not weigh on the
-    rest (Tarone, Biometrics 46, 1990); by default all count.
+    rest (Tarone, Biometrics 46, 1990).
     """
-    adjusted = p.copy()
-    tested = ~np.isnan(p) if counted is None else ~np.isnan(p) & counted
-    adjusted[tested] = stats.holm(p[tested])
-    return adjusted
+    return np.where(counted, stats.holm(np.where(counted, p, np.nan)), p)
 
 
 def one_of(families: int, p: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -99,8 +99,8 @@ def test_holm_is_closed_testing_with_bonferroni() -> None:
         )
         for i in range(5)
     ]
-    assert holm(p) == pytest.approx(expected)
-    with_gaps = holm(np.array([np.nan, *p, np.nan]))
+    assert holm(p, p <= 1) == pytest.approx(expected)
+    with_gaps = holm(np.array([np.nan, *p, np.nan]), np.ones(len(p) + 2, bool))
     assert with_gaps[1:-1] == pytest.approx(expected)
     assert np.isnan(with_gaps[[0, -1]]).all()
 
