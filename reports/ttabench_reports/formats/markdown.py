@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.sheets import every
-from ttabench_reports.sheets.sheet import Entry, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Sheet, by_column
 from ttabench_reports.words.markdown_text import escape, table_row
 
 
@@ -38,16 +37,10 @@ def render(sheet: Sheet) -> str:
     for group in sheet.groups:
         if group.heading:
             lines.append(table_row([f"**{escape(group.heading)}**", *[""] * (len(heads) - 1)]))
-        lines += [table_row(_texts(line)) for line in group.lines]
+        lines += [table_row(map(_cell, by_column(line))) for line in group.lines]
     notes = [f"<sup>{escape(mark)}</sup> {escape(text)}." for mark, text in sheet.used_notes]
     footer = " ".join(filter(None, [escape(sheet.footer), *notes]))
     return "\n".join([*lines, "", footer, ""])
-
-
-def _texts(line: Line) -> Iterator[str]:
-    for cell in line:
-        yield _cell(cell)
-        yield from [""] * (cell.span - 1)
 
 
 def _cell(cell: Entry) -> str:

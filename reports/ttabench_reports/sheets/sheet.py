@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -43,6 +43,13 @@ class Head:
 
 
 Line = Sequence[Entry]
+
+
+def by_column(line: Line) -> Iterator[Entry]:
+    """An entry for each column of a line: empty ones where an entry takes several."""
+    for cell in line:
+        yield cell
+        yield from [Entry()] * (cell.span - 1)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.console import Group as Renderables
 from rich.measure import Measurement
 from rich.table import Table as Grid
@@ -17,7 +17,7 @@ from rich.text import Text
 from ttabench.errors import NothingToReport
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets.costs import cost
-from ttabench_reports.sheets.sheet import Entry, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Sheet, by_column
 from ttabench_reports.words import naming
 
 T = TypeVar("T")
@@ -56,18 +56,13 @@ class Fitted:
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for n in chosen:
             head = sheet.heads[n]
-            left = head.align != "r"
-            grid.add_column(
-                Text(head.text),
-                justify="left" if left else "right",
-                overflow="fold",
-                no_wrap=n >= sheet.labels,
-            )
+            justify: JustifyMethod = "right" if head.align == "r" else "left"
+            grid.add_column(Text(head.text), justify=justify, overflow="fold", no_wrap=n >= sheet.labels)
         for group in sheet.groups:
             if group.heading:
                 grid.add_row(Text(group.heading, style="bold"), *[""] * (len(chosen) - 1))
             for line in group.lines:
-                texts = _texts(line)
+                texts = [*map(_text, by_column(line))]
                 grid.add_row(*[texts[n] for n in chosen])
             grid.add_section()
         return grid
@@ -89,13 +84,6 @@ def fits(grid: Grid, console: Console, options: ConsoleOptions) -> bool:
     """Whether a grid is no wider than the terminal."""
     unlimited = options.update(max_width=10_000)
     return Measurement.get(console, unlimited, grid).maximum <= options.max_width
-
-
-def _texts(line: Line) -> list[Text]:
-    texts: list[Text] = []
-    for cell in line:
-        texts += [_text(cell), *[Text()] * (cell.span - 1)]
-    return texts
 
 
 def _text(cell: Entry) -> Text:
