@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -64,10 +63,12 @@ def _is_here(package: str) -> bool:
 
 def _cache(folder: Path) -> list[str]:
     """Whether the cache can be written, and what it holds."""
+    from ttabench.system.files import bytes_below
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free / 1e9
-        held = _bytes_below(folder) / 1e6
+        held = bytes_below(folder) / 1e6
     except OSError as problem:
         return [
             f"the cache {folder} cannot be used ({problem.strerror}): set TTABENCH_CACHE to another folder"
@@ -78,16 +79,6 @@ def _cache(folder: Path) -> list[str]:
     if not os.access(folder, os.W_OK):
         return [f"the cache {folder} cannot be written: set TTABENCH_CACHE to another folder"]
     return []
-
-
-def _bytes_below(folder: Path) -> int:
-    """Bytes in all files below a folder."""
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # temporary, of a sweep that runs
-                total += Path(place, name).stat().st_size
-    return total
 
 
 def _devices() -> list[str]:

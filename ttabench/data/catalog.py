@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +18,7 @@ from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.subset_names import drawn_from, split_subset
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file, user_path, writing
+from ttabench.system.files import bytes_below, replace_file, user_path, writing
 
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
@@ -215,7 +214,7 @@ def listing(root: Path | str | None = None) -> list[Entry]:
     base = data_root(root)
     embedded = Entry(EMBEDDED, "here", 0, "", "part of scikit-learn; corrupted on first use")
     generated = [
-        Entry(name, "here", _bytes_below(base / name), str(base / name), "generated here")
+        Entry(name, "here", bytes_below(base / name), str(base / name), "generated here")
         for name in local_names(root)
     ]
     return [embedded, *(_published_entry(facts, base) for facts in PUBLISHED.values()), *generated]
@@ -236,7 +235,7 @@ def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
         download = sum(archive.size for archive in facts.archives)
         state, note = "not here", f"{download / 1e9:.1f} GB to download; {fetch}"
     path = str(present[0]) if present else ""
-    return Entry(facts.name, state, sum(map(_bytes_below, present)), path, note)
+    return Entry(facts.name, state, sum(map(bytes_below, present)), path, note)
 
 
 def _gaps(facts: PublishedDataset, root: Path) -> str:
@@ -258,13 +257,3 @@ def _gaps(facts: PublishedDataset, root: Path) -> str:
         whole = not absent and all(severities_here(data, name) == SEVERITIES for name in CORRUPTIONS)
         return "" if whole else there(data)
     return f"{', '.join(absent)} missing" if absent else ""
-
-
-def _bytes_below(folder: Path) -> int:
-    """Bytes in all files below a folder."""
-    total = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # temporary, of a process that generates the dataset
-                total += _bytes_below(Path(entry.path)) if entry.is_dir() else entry.stat().st_size
-    return total

@@ -1,4 +1,4 @@
-"""Atomic writing: a reader sees the old content or the new content, never a part of it."""
+"""Files: atomic writing, where a reader sees the old content or the new content and never a part; paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ttabench.errors import UnknownName, UserError, shortened
@@ -61,6 +61,16 @@ def check_plain(path: Path) -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         what = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
         raise UserError(f"{path} is {what}; expected a file. Put the file itself there, or delete it.")
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes in all files below a folder, those in linked folders too; what cannot be read is left out."""
+    total = 0
+    for place, _, names in os.walk(folder, followlinks=True):
+        for name in names:
+            with suppress(FileNotFoundError):  # temporary, of a process that is at work
+                total += Path(place, name).stat().st_size
+    return total
 
 
 def user_path(text: Path | str) -> Path:
