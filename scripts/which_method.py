@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ttabench.errors import counted
+from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import ALPHA, Finding, best_places, groups, paired_with, which_weights
 from ttabench_reports.evidence.given import given
@@ -103,7 +104,7 @@ class Ranking:
 def rankings(report: Report) -> Iterator[Ranking]:
     """A ranking per dataset, protocol, network and mode that has a method with a mean."""
     for table in report.tables:
-        findings = report.findings(table)
+        findings = evidence.findings(table)
         over = {id(one.row): one for one in stabilities(table)} if table.stream else {}
         for arch, rows in table.archs().items():
             every = list(groups(rows))

@@ -7,7 +7,6 @@ from functools import cached_property
 import pandas as pd
 
 from ttabench.system.garbage_collection import paused
-from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import Table
@@ -27,10 +26,6 @@ class Report:
     def tables(self) -> list[Table]:
         with paused():
             return tables(self.cells, self.published)
-
-    def findings(self, table: Table) -> dict[int, evidence.Finding]:
-        """:func:`evidence.findings` of one of its tables."""
-        return evidence.findings(table)
 
 
 def _named_as_here(published: pd.DataFrame) -> pd.DataFrame:

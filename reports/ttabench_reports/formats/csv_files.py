@@ -159,7 +159,7 @@ def statistics(report: Report) -> pd.DataFrame:
     """Interval, tests, record and rank of each measured row (see :class:`evidence.Finding`)."""
     lines = []
     for table in report.tables:
-        findings = report.findings(table)
+        findings = evidence.findings(table)
         for row in filter(lambda row: row.measured, table.rows):
             finding: evidence.Finding = findings[id(row)]
             lines.append({

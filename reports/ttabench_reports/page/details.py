@@ -11,7 +11,7 @@ import numpy as np
 
 from ttabench.subset_names import everything
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
@@ -89,7 +89,7 @@ def _row(
     for place in chosen.places(table, row) if stored else ():
         corruption, known = stored[place]
         cells.setdefault(corruption, []).append(known)
-    finding = chosen.report.findings(table)[id(row)]
+    finding = findings(table)[id(row)]
     facts = {
         "protocol": cards.protocol(table, row).caption(everything([table.key["dataset"]]))
         + kept_by(str(table.key["baseline"])),

@@ -71,7 +71,7 @@ def lines(chosen: Selected) -> list[Line]:
     """One line for each measured row, in the order of the tables."""
     listed = []
     for table in chosen.report.tables:
-        findings = chosen.report.findings(table)
+        findings = evidence.findings(table)
         low = floor(table)
         for row in table.rows:
             if row.measured:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from matplotlib.ticker import MaxNLocator
 
 from ttabench.errors import counted
-from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
@@ -27,7 +27,7 @@ def all_bars(report: Report) -> Iterator[Drawing]:
     for table in highest_severities(report.tables):
         panels = [panel for arch, rows in methods(table).items() for panel in _panels(arch, rows)]
         for part in parts(panels, 0.02, BOTTOM):
-            yield _bars(report, table, part)
+            yield _bars(table, part)
 
 
 def _panels(arch: str, rows: Sequence[Row]) -> Iterator[Panel]:
@@ -47,10 +47,10 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: math.inf if math.isnan(v := row.value(MEAN)) else -v)
 
 
-def _bars(report: Report, table: Table, panels: Sequence[Panel]) -> Drawing:
+def _bars(table: Table, panels: Sequence[Panel]) -> Drawing:
     made = stack(panels, 0.02, BOTTOM, RIGHT)
     axes = made.axes
-    findings = report.findings(table)
+    findings = evidence.findings(table)
     ends: list[float] = []
     for placed in made.lines:
         row, y = placed.row, placed.middle
@@ -104,7 +104,7 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
     return value - sd, value + sd
 
 
-def _caption(table: Table, shown: Sequence[Row], findings: dict[int, Finding]) -> str:
+def _caption(table: Table, shown: Sequence[Row], findings: dict[int, evidence.Finding]) -> str:
     over = "" if table.natural else f", mean over {counted(len(table.main), 'corruption')}"
     sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
     tested = [not math.isnan(findings[id(row)].interval[0]) for row in shown]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ttabench_reports.evidence.findings import Finding
+from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
@@ -26,7 +26,7 @@ def summary(report: Report) -> Sheet:
     notes, beside = TableNotes(), _BestPublished(report.published)
 
     def line(table: Table, row: Row, first: bool) -> Line:
-        finding = report.findings(table)[id(row)]
+        finding = findings(table)[id(row)]
         published = [] if beside.known is None else [beside(table, row.arch) if first else Entry()]
         return [
             *notes.names([row], model=first),
@@ -64,7 +64,7 @@ def statistics(report: Report) -> Sheet:
     notes = TableNotes()
 
     def line(table: Table, row: Row, first: bool) -> Line:
-        finding = report.findings(table)[id(row)]
+        finding = findings(table)[id(row)]
         return [
             *notes.names([row], model=first),
             notes.accuracy(row, table),
@@ -109,7 +109,7 @@ def statistics(report: Report) -> Sheet:
 
 def _findings(report: Report) -> list[Finding]:
     """What is known of every row of the tables."""
-    return [finding for table in report.tables for finding in report.findings(table).values()]
+    return [finding for table in report.tables for finding in findings(table).values()]
 
 
 def _intervals(findings: Sequence[Finding]) -> bool:

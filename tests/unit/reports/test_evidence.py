@@ -265,7 +265,7 @@ def test_the_csv_file_has_each_number_in_its_column(frame: pd.DataFrame) -> None
     (table,) = report.tables
     lines = csv_files.statistics(report).set_index(["arch", "method"])
     for ours in (r for r in table.rows if r.measured):
-        finding, line = report.findings(table)[id(ours)], lines.loc[(ours.arch, ours.method)]
+        finding, line = evidence.findings(table)[id(ours)], lines.loc[(ours.arch, ours.method)]
         expected = {
             "accuracy": ours.value("mean"), "low": finding.interval[0], "high": finding.interval[1],
             "increase": ours.value("mean") - ours.baseline.value("mean") if ours.baseline else math.nan,

@@ -27,6 +27,7 @@ from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import ablation, plots
+from ttabench_reports.evidence.findings import findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
 from ttabench_reports.plots import labels, style
@@ -312,7 +313,7 @@ def test_bars_are_sorted_means_with_their_intervals(few: Report) -> None:
     headings = {text.get_text() for text in axes.texts}
     assert {"ResNet18, online", "ResNet18, offline"} <= headings
     assert {marker for _, marker in dots} == {"s", "o", "D"}
-    result = few.findings(table)
+    result = findings(table)
     ends = {tuple(np.round(line.get_xdata(), 6)) for line in axes.lines}
     for row in table.rows:
         if row.measured:
@@ -534,7 +535,7 @@ def test_the_rank_diagram_has_the_mean_ranks_of_the_tests_and_says_that_it_is_de
     assert "descriptive" in drawing.caption
     table = few.tables[2]
     shown = set(texts(drawing.figure))
-    ranks = [few.findings(table)[id(row)].rank for row in table.rows if row.kind == "method"]
+    ranks = [findings(table)[id(row)].rank for row in table.rows if row.kind == "method"]
     assert sum(not np.isnan(rank) for rank in ranks) >= 4
     for row, rank in zip((row for row in table.rows if row.kind == "method"), ranks, strict=True):
         assert row.offline or f"{rank:.1f}" in shown  # of the offline ones there are too few
