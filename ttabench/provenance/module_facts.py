@@ -19,7 +19,7 @@ from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
-__all__ = ["Facts", "facts_of", "keep"]
+__all__ = ["Facts", "absolute", "facts_of", "keep"]
 
 MOST = 4096
 """Modules in the cache. With more, only those that this process used are kept."""
@@ -41,7 +41,12 @@ class Facts(NamedTuple):
 
     def imported(self, package: str) -> frozenset[str]:
         """Absolute names of the modules that a module in `package` imports."""
-        return frozenset(resolve_name(name, package) if name[:1] == "." else name for name in self.imports)
+        return frozenset(absolute(name, package) for name in self.imports)
+
+
+def absolute(name: str, package: str) -> str:
+    """A module as an import names it, without the dots of relative imports."""
+    return resolve_name(name, package) if name[:1] == "." else name
 
 
 def facts_of(source: bytes) -> Facts:

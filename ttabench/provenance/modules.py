@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,11 +187,6 @@ def package_of(name: str) -> str:
     """The package that relative imports of a module start from."""
     file = module_file(name)
     return name if file is not None and file.name == "__init__.py" else name.rpartition(".")[0]
-
-
-def absolute(name: str, package: str) -> str:
-    """A module as an import names it, without the dots of relative imports."""
-    return resolve_name(name, package) if name[:1] == "." else name
 
 
 @cache

@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any
 
 from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
-from ttabench.provenance.module_facts import keep
+from ttabench.provenance.module_facts import absolute, keep
 from ttabench.provenance.modules import (
     OWN,
-    absolute,
     method_modules,
     module_facts,
     network_module,
@@ -23,7 +22,7 @@ from ttabench.provenance.modules import (
 from ttabench.registry import METHODS, entry_points
 from ttabench.subset_names import drawn_from
 
-__all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code", "streams"]
+__all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code"]
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,6 @@ def current_code(
         order if order in ORDERS else "",
         drawn,
     )
-
-
-def streams(corruption: str) -> bool:
-    """Whether this stands in place of a corruption in cells that are more than one corruption."""
-    return corruption in STREAMS
 
 
 @cache

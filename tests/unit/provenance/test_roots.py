@@ -287,7 +287,6 @@ def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
 
 @pytest.mark.parametrize("stream", ["recurring", "gradual", "ccc"])
 def test_the_code_of_a_long_stream_counts(stream: str) -> None:
-    assert roots.streams(stream)
     found = files("tent", "digits-c", stream)
     assert "ttabench/run/stream_of_cell.py" in found
     for name in ("images", "path", "score", "checkpoint", "method_state"):
