@@ -347,8 +347,6 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there under another protocol."""
     by = [name for name in KEY if name not in (*PROTOCOL, "history")]
     missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
-    if missing.empty or new.empty:
-        return
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
     for name in OF_PROTOCOL:
         before, after = f"{name}_before", f"{name}_after"
@@ -362,8 +360,6 @@ def _other_settings(both: pd.DataFrame) -> Iterator[str]:
     by = [name for name in KEY if name != "method"] + ["base"]
     named = both.assign(base=both["method"].str.partition("[")[0])
     missing, new = (named[named["_merge"] == one] for one in ("left_only", "right_only"))
-    if missing.empty or new.empty:
-        return
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
     for _, pair in pairs.groupby("base"):
         before, after = (", ".join(pair[f"method_{side}"].unique()) for side in ("before", "after"))
