@@ -106,13 +106,14 @@ def sweep(
     grid = make_grid(options)
     with paused():  # all that an import makes stays; torch has much of it
         from ttabench.cli import _sweep
-        from ttabench.sweep import conduct
+        from ttabench.sweep.conduct import run_cells
+        from ttabench.sweep.hand_over import read_begun
 
     if dry_run:
         _sweep.show_plan(grid, options, extend=extend)
         return
-    if begun:
-        conduct.take_part(grid, options, begun)
+    if begun:  # another process has handed this sweep over: compute its cells until none is free
+        run_cells(grid, options, extend=True, begun=read_begun(begun))
         return
     failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
     if failed:

@@ -24,7 +24,7 @@ from ttabench.store.new_records import sizes
 from ttabench.sweep.agenda import make_agenda, make_groups, plan_rows, record_not_applicable
 from ttabench.sweep.draft import Draft, make_draft
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.hand_over import hand_over, read_begun
+from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
 from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.progress.follow import follow
@@ -134,11 +134,6 @@ def run_cells(
             if begun is None:
                 write_readme(store)
     return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
-
-
-def take_part(grid: Grid, options: Mapping[str, Any], begun: Path) -> None:
-    """``--begun``: compute cells of a sweep that another process has handed over, until none is free."""
-    run_cells(grid, options, extend=True, begun=read_begun(begun))
 
 
 def _greet(claims: WorkClaims, console: Console) -> None:
