@@ -149,16 +149,26 @@ def current_code(
                    settings name. None: all count.
     order          of its protocol.
     """
+    stream = corruption if corruption in STREAMS else ""
+    texts = frozenset([text for text in (config or {}).values() if isinstance(text, str)])
+    return _code_of(method, dataset, stream, arch, contamination, texts, order)
+
+
+@cache
+def _code_of(
+    method: str, dataset: str, stream: str, arch: str, contamination: str, texts: frozenset[str], order: str
+) -> Code:
+    """:func:`current_code`, found once for the many cells that differ in nothing of this."""
     foreign, _, _ = contamination.partition("(")
     drawn = any(drawn_from(name) != name for name in (dataset, foreign))
     return code_by_kind(
         method,
         _family(dataset),
-        corruption if corruption in STREAMS else "",
+        stream,
         network_module(arch),
         prefix_of(arch),
         _family(foreign) if foreign not in ("", "noise") else "",
-        named_methods(method, frozenset(text for text in (config or {}).values() if isinstance(text, str))),
+        named_methods(method, texts),
         order if order in ORDERS else "",
         drawn,
     )

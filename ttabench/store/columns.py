@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ttabench.cell import canonical
@@ -48,32 +49,43 @@ MISSING = "missing"
 DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
 
 
+_OF_CELL = frozenset(("arch", "dataset", "corruption", "severity", "seed", "baseline", "foreign",
+                      "checkpoint", "fingerprint"))  # fmt: skip
+_OF_RESULT = frozenset(("n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason"))
+_OF_DETAILS, _OF_COST, _OF_SCORES = map(frozenset, (DETAILS, COST, SCORES))
+_ABSENT: dict[str, Any] = {
+    **PROTOCOL, **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN)),
+    **dict.fromkeys(("baseline", "foreign", "reason", *DETAILS), ""),
+    "n_images": 0, "clean_accuracy": None, "accuracy": None, "seconds": 0.0,
+}  # fmt: skip
+"""The columns that a record may lack: most lack most of them."""
+
+
 def row(record: Record) -> dict[str, Any]:
     """A record as one row of the cells table."""
     data, cell, environment = record.data, record.data["cell"], record.environment
     details, changed = data.get("details", {}), record.changes
     return {
+        **_ABSENT,
         "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
-        **{name: cell[name] for name in ("arch", "dataset", "corruption", "severity", "seed")},
-        **PROTOCOL, **cell["protocol"],
-        **{name: cell.get(name, "") for name in ("baseline", "foreign")},
+        **_some(cell, _OF_CELL), **cell["protocol"],
         "history": " ".join(cell.get("history", ())),
-        "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
-        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
-        "reason": data.get("reason", ""),
-        **{name: details.get(name, "") for name in DETAILS},
-        **{name: details.get("cost", {}).get(name) for name in COST},
-        **{name: details.get("unlabelled", {}).get(name) for name in SCORES},
-        **_unknown(details.get("unknown", {})),
+        **_some(data, _OF_RESULT), **_some(details, _OF_DETAILS),
+        **_some(details.get("cost", {}), _OF_COST), **_some(details.get("unlabelled", {}), _OF_SCORES),
+        **(_unknown(details["unknown"]) if "unknown" in details else {}),
         "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": "; ".join(changed), "attested": record.attested,
         "code": record.source,
         "device": environment.get("device", ""), "processor": environment.get("processor", ""),
         "threads": environment.get("threads", 0),
-        "versions": " ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items()),
-        "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"], "cell_id": record.cell_id,
-        "written": record.written,
+        "versions": " ".join([f"{k} {v}" for k, v in environment.get("versions", {}).items()]),
+        "cell_id": record.cell_id, "written": record.written,
     }  # fmt: skip
+
+
+def _some(stored: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """What is stored under some of these names."""
+    return {name: value for name, value in stored.items() if name in names}
 
 
 def _unknown(stored: dict[str, Any]) -> dict[str, Any]:

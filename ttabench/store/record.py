@@ -26,6 +26,7 @@ class Record:
     environment  versions of libraries, machine, processor, device and threads.
     place        file and line, for messages.
     attestations   of its folder.
+    correct      the per-image correctness, see :class:`ttabench.cell.Result`; b"" where it was not asked for.
     """
 
     data: Mapping[str, Any]
@@ -34,6 +35,7 @@ class Record:
     environment: Mapping[str, Any]
     place: str = ""
     attestations: Attestations = NONE
+    correct: bytes = b""
 
     @property
     def written(self) -> float:

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ LONGEST_NAME, LONGEST_REASON = 1000, 4000  # characters; longer ones take a term
 ROUNDING = 1e-6  # of an accuracy, in points
 LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
 NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
+_NAMES_OF = itemgetter(*NAMES)
+LARGEST_OF = {
+    "accuracy": 100, "clean_accuracy": 100, "n_images": LARGEST, "seconds": LARGEST, "written": LARGEST,
+}  # fmt: skip
+"""Of numbers of a result, which are not below 0."""
 
 
 def name_key(digest: str, name: str) -> str:
@@ -68,13 +74,14 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
             elif data["kind"] == "result":
                 if not environment:
                     raise Damaged("no environment stands before it")
-                check_result(data, quick)
+                correct = check_result(data, quick)
                 if len(data.get("reason", "")) > LONGEST_REASON:
                     data["reason"] = shortened(data["reason"], LONGEST_REASON)
                 source = str(data["source"])
                 if source and source not in code and not old:
                     raise Damaged(f"no record of its code {source[:12]} stands before it")
-                yield Record(data, source, code.get(source, UNKNOWN), environment, place, attestations)
+                stored = code.get(source, UNKNOWN)
+                yield Record(data, source, stored, environment, place, attestations, correct)
         except Damaged as problem:
             raise UserError(
                 f"{place}, is not what ttabench wrote: {problem}; restore the file or move it out of "
@@ -110,28 +117,33 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def check_result(data: dict[str, Any], quick: bool = False) -> None:
-    """Raises Damaged or another ValueError where a result is not one, or its id that of another cell."""
+def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
+    """The per-image correctness of a result, packed; b"" with `quick`, which takes it away from `data`.
+
+    Raises Damaged or another ValueError where a result is not one, or its id that of another cell.
+    """
     cell = data["cell"]
-    if cell.keys() - OPTIONAL != CELL_KEYS or cell["protocol"].keys() - PROTOCOL.keys():
+    if cell.keys() - OPTIONAL != CELL_KEYS or not cell["protocol"].keys() <= PROTOCOL.keys():
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
     check_values(data)
     if quick:
         data.pop("correct", None)
-        return
+        return b""
     identity = {name: value for name, value in cell.items() if name != "label"}
     if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
         raise Damaged("its id is not that of its cell")
-    check_accuracy(data)
+    correct = base64.b64decode(data.get("correct", ""), validate=True)
+    check_accuracy(data, correct)
+    return correct
 
 
-def check_accuracy(data: Mapping[str, Any]) -> None:
+def check_accuracy(data: Mapping[str, Any], correct: bytes) -> None:
     """Raises Damaged where the accuracy of a result is not that of its stored images."""
     if data["status"] != "ok":
         return
-    correct, n_images = base64.b64decode(data.get("correct", ""), validate=True), data["n_images"]
+    n_images = data["n_images"]
     room = 8 * len(correct)
     if not (n_images and 0 <= room - n_images < 8):
         raise Damaged(f"it has {counted(n_images, 'image')}, and the correctness of another number is stored")
@@ -147,26 +159,22 @@ def check_accuracy(data: Mapping[str, Any]) -> None:
 def check_values(data: Mapping[str, Any]) -> None:
     """Raises Damaged for a value of another type than ttabench writes, and for a number out of its range."""
     cell = data["cell"]
-    if wrong := [name for name in NAMES if not isinstance(cell[name], str)]:
-        raise Damaged(f"its {wrong[0]} is no text")
-    if long := [name for name in NAMES if len(cell[name]) > LONGEST_NAME]:
-        raise Damaged(f"its {long[0]} has {len(cell[long[0]]):,} characters")
+    texts = _NAMES_OF(cell)
+    if {*map(type, texts)} != {str}:
+        wrong = next(name for name in NAMES if not isinstance(cell[name], str))
+        raise Damaged(f"its {wrong} is no text")
+    if max(map(len, texts)) > LONGEST_NAME:
+        long = next(name for name in NAMES if len(cell[name]) > LONGEST_NAME)
+        raise Damaged(f"its {long} has {len(cell[long]):,} characters")
     if cell["label"].partition("[")[0] != cell["method"]:
         raise Damaged(f"it is called '{cell['label']}', and its method is '{cell['method']}'")
     if not isinstance(data.get("reason", ""), str) or not isinstance(data.get("details", {}), dict):
         raise Damaged("its reason is no text, or its details are no table")
-    protocol = cell["protocol"]
-    protocol = {name: value for name, value in protocol.items() if not isinstance(value, str)}
-    for name, value in {"severity": cell["severity"], "seed": cell["seed"], **protocol}.items():
-        if value is not None and not _is_number(value, LARGEST):
+    protocol = [(name, value) for name, value in cell["protocol"].items() if not isinstance(value, str)]
+    for name, value in (("severity", cell["severity"]), ("seed", cell["seed"]), *protocol):
+        if value is not None and not (isinstance(value, (int, float)) and abs(value) <= LARGEST):
             raise Damaged(f"its {name} is {shortened(str(value), 20)}")
-    percent, counts = ("accuracy", "clean_accuracy"), ("n_images", "seconds", "written")
-    for name, largest in {**dict.fromkeys(percent, 100), **dict.fromkeys(counts, LARGEST)}.items():
+    for name, largest in LARGEST_OF.items():
         value = data.get(name)
-        if value is not None and not (_is_number(value, largest) and value >= 0):
+        if value is not None and not (isinstance(value, (int, float)) and 0 <= value <= largest):
             raise Damaged(f"its {name} is {shortened(str(value), 20)}")
-
-
-def _is_number(value: Any, largest: int) -> bool:
-    """Whether a value is a finite number, not larger than `largest`."""
-    return isinstance(value, int | float) and abs(value) <= largest

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import warnings
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,6 +21,7 @@ from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 
 CELL = ["cell_id", *TABLE, *ROW, "corruption", "seed", "history"]
 """What tells two cells of a CSV file apart; those that were written by hand have no id."""
+_OF_TABLE = itemgetter(*COLUMNS)
 
 
 @paused()
@@ -87,7 +88,7 @@ def read_one(path: Path | str) -> pd.DataFrame:
     path = Path(path)
     if path.is_dir():
         store = Store.at(path)
-        frame = cells_of(store.latest().values())
+        frame = _frame(store.latest_as(_cell).values())
         sweep = store.sweep()
         frame.attrs[ASKED] = [] if store.plan() else [sweep]  # a plan says it more exactly
         frame.attrs[SET] = set_by_users(path, sweep)
@@ -96,19 +97,23 @@ def read_one(path: Path | str) -> pd.DataFrame:
 
 
 def cells_of(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`.
+    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`."""
+    return _frame(map(_cell, records))
+
+
+def _frame(cells: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(list(cells), columns=[*COLUMNS, CORRECT, DETAILS])
+
+
+def _cell(record: Record) -> tuple[Any, ...]:
+    """A record as a row of :data:`COLUMNS`, :data:`CORRECT` and :data:`DETAILS`.
 
     Of a long stream without the correctness: its images come again and again, so they are no sample, and
     intervals and tests over them would be wrong.
     """
-    of_table = itemgetter(*COLUMNS)
-    rows = []
-    for record in records:
-        stored = row(record)
-        correct = "" if stored["stream"] else record.data.get("correct", "")
-        bits = base64.b64decode(correct, validate=True)
-        rows.append((*of_table(stored), bits, record.data.get("details", {})))
-    return pd.DataFrame(rows, columns=[*COLUMNS, CORRECT, DETAILS])
+    stored = row(record)
+    correct = b"" if stored["stream"] else record.correct
+    return (*_OF_TABLE(stored), correct, record.data.get("details", {}))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
