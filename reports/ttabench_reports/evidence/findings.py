@@ -135,6 +135,13 @@ class Paired:
                 return moments.spread(places[id(row)], None if minus is None else places[id(minus)])
         return None
 
+    def is_lower(self, row: Row, other: Row, column: Column) -> bool:
+        """Whether a row's mean over a column and the seeds of both is below the other's, or not known."""
+        for places, moments in self._moments.get(column, ()):
+            if id(row) in places and id(other) in places:
+                return moments.is_lower(places[id(row)], places[id(other)])
+        return True
+
     def share(self, row: Row) -> NDArray[np.float32] | None:
         """Share of the first column's corruptions, and of the seeds, under which each image was right."""
         return self._shares.get(id(row))
@@ -257,18 +264,14 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     """The highest row first, then those that are no different from it."""
     top = max(rows, key=lambda row: row.value(column))
     others = [row for row in rows if row is not top]
-    paired, over = paired_with(top, table), table.over(column)
+    paired, over, printed = paired_with(top, table), table.over(column), top.printed(column)
     p = stats.holm(paired.p_values(top, others, over))
-
-    def is_lower(row: Row) -> bool:
-        """Over the seeds that both have: where these are other images, so may be the order of the means."""
-        spread = paired.spread(row, top, over)
-        return spread is None or spread.mean < 0
 
     return [top] + [
         row
         for row, adjusted in zip(others, p, strict=True)
-        if adjusted >= ALPHA or row.printed(column) == top.printed(column) or not is_lower(row)
+        # By the seeds that both have: where these are other images, so may be the order of the means.
+        if adjusted >= ALPHA or row.printed(column) == printed or not paired.is_lower(row, top, over)
     ]
 
 
