@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -39,7 +39,7 @@ def with_increase(cells: pd.DataFrame) -> pd.DataFrame:
     NaN for Source itself, and where a cell or its Source has no number.
     """
     numbers = pd.to_numeric(cells["accuracy"], errors="coerce").where(cells["status"] == "ok")
-    same = [name for name in SAME_AS_SOURCE if name in cells]
+    same = varying(cells, [name for name in SAME_AS_SOURCE if name in cells])
     is_source = cells["base"] == "source"
     sources = cells.loc[is_source & numbers.notna(), same].assign(_source=numbers)
     baseline = cells[same].merge(sources.drop_duplicates(same), "left", on=same)["_source"]
@@ -47,3 +47,12 @@ def with_increase(cells: pd.DataFrame) -> pd.DataFrame:
     rest = cells.drop(columns=INCREASE, errors="ignore")
     rest.insert(list(rest).index("accuracy") + 1, INCREASE, increase)
     return rest
+
+
+def varying(cells: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Those of the columns `names` in which cells differ, and at least one: the others tell no cells apart.
+
+    Most columns of a protocol have one value, and looking for groups takes time for each column.
+    """
+    columns = {name: cells[name].to_numpy() for name in names}
+    return [name for name, one in columns.items() if (one[1:] != one[:-1]).any()] or [*names[:1]]

@@ -17,6 +17,7 @@ from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.shards import STATUSES
+from ttabench.store.table import varying
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
@@ -77,18 +78,19 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         absent = USUAL.get(name, 0 if name in WHOLE else math.nan)
         filled[name] = _numbers(name, frame[name], origin) if name in frame else absent
     stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
-    filled["stale"] = stale.astype(str).str.lower().eq("true")
+    filled["stale"] = stale if stale.dtype == bool else stale.astype(str).str.lower().eq("true")
     if CORRECT not in frame:
         filled[CORRECT] = pd.Series([b""] * len(frame), index=frame.index, dtype=object)
     if DETAILS not in frame:
         filled[DETAILS] = pd.Series([None] * len(frame), index=frame.index, dtype=object)
     frame = frame.assign(**filled)
-    for protocol in frame[list(PROTOCOL)].drop_duplicates().to_dict("records"):
+    for protocol in frame.loc[~frame.duplicated(varying(frame, PROTOCOL)), list(PROTOCOL)].to_dict("records"):
         try:
             Protocol(**{str(name): value for name, value in protocol.items()})
         except ValueError as problem:
             raise UserError(f"{origin}: {problem}.") from None
-    frame["base"] = frame["base"].where(frame["base"] != "", frame["method"].str.partition("[")[0])
+    if (nameless := frame["base"] == "").any():
+        frame["base"] = frame["base"].where(~nameless, frame["method"].str.partition("[")[0])
     if not (known := frame["status"].isin(STATUSES)).all():
         status = frame["status"][~known].iloc[0]
         raise UserError(f"{origin}: a cell has the status '{status}'; expected {', '.join(STATUSES)}.")
@@ -97,7 +99,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         value = frame.loc[bad, "accuracy"].iloc[0]
         raise UserError(f"{origin}: a cell is ok with accuracy {value}; expected percent, 0 to 100.")
     frame["accuracy"] = frame["accuracy"].where(ok)
-    frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
+    if (frame["alarm"] != "").any():
+        frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
     return with_facts(frame)
 
 
@@ -165,9 +168,9 @@ def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
     before their weights or data existed and were run again.
     """
     frame = with_hashes(frame)
-    key = [*TABLE, *ROW, "corruption", "seed"]
-    later = latest_last(frame).duplicated(key, keep="last").reindex(frame.index)
-    return _one_source(frame[~later])
+    key = varying(frame, [*TABLE, *ROW, "corruption", "seed"])
+    later = latest_last(frame[[*key, "accuracy", "written"]]).duplicated(key, keep="last")
+    return _one_source(frame[~later.reindex(frame.index)])
 
 
 def latest_last(frame: pd.DataFrame) -> pd.DataFrame:

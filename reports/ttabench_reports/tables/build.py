@@ -17,8 +17,10 @@ from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
+from ttabench.store.table import varying
 from ttabench.subset_names import everything
 from ttabench_reports.cells.calibration import total
+from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference
 from ttabench_reports.cells.frames import (
     DETAILS,
@@ -72,16 +74,16 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     said = [details.get("resets") if isinstance(details, Mapping) else None for details in frame[DETAILS]]
     resets = pd.Series(said, frame.index, dtype=float).fillna(math.inf).where(measured)
     frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds, resets=resets)
-    by_row = frame.groupby([*TABLE, *ROW], sort=False)
-    frame = frame.assign(row=by_row.ngroup())
-    rows = by_row.agg(
+    same = [*TABLE, *ROW]
+    frame = frame.assign(row=frame.groupby(varying(frame, same), sort=False).ngroup())
+    rows = frame.groupby("row").agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
         seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
         costs=("compute_ratio", "count"), first_device=("device_code", "min"),
         last_device=("device_code", "max"), resets=("resets", "max"),
         **{name: (name, "median") for name in MEASURED},
-    ).reset_index()  # fmt: skip
-    rows["row"] = range(len(rows))
+    )  # fmt: skip
+    rows = pd.concat([frame.drop_duplicates("row").set_index("row")[same], rows], axis=1).reset_index()
     for name in ("first_device", "last_device"):
         rows[name] = ["" if math.isnan(code) else devices[int(code)] for code in rows[name]]
     for name in OF_METHOD:
@@ -93,7 +95,8 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
 
     numbers = Numbers(frame)
     environments = {
-        key: environment_difference(cells) for key, cells in frame.groupby(list(TABLE), sort=False)
+        key: environment_difference(cells)
+        for key, cells in frame[[*TABLE, *ENVIRONMENT, "accuracy"]].groupby(list(TABLE), sort=False)
     }
     groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
@@ -117,8 +120,9 @@ def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
 
 def _twins(cells: pd.DataFrame) -> dict[Any, int]:
     """By table, how many measured cells differ from a sibling in nothing but the order of corruptions."""
-    measured = cells[cells["accuracy"].notna()]
-    again = measured.duplicated([*TABLE, *ROW, "corruption", "seed"])
+    names = [*TABLE, *ROW, "corruption", "seed"]
+    measured = cells.loc[cells["accuracy"].notna(), names]
+    again = measured.duplicated(varying(measured, names))
     return dict(measured[again].groupby(list(TABLE)).size())
 
 
