@@ -134,7 +134,7 @@ class Sheet:
 
         def cut(line: Line) -> list[Entry]:
             kept = zip(line, spans([cell.span for cell in line]), strict=True)
-            return [replace(cell, span=span) for cell, span in kept if span]
+            return [cell if cell.span == span else replace(cell, span=span) for cell, span in kept if span]
 
         groups = [
             Group(g.heading, [[cut(line) for line in block] for block in g.blocks]) for g in self.groups

@@ -41,11 +41,13 @@ class TableNotes:
         given = [words.short(row) for row in rows]
         texts = "; ".join(dict.fromkeys(cell.text for cell in given))  # data sets have their own numbers
         arch = Entry(naming.arch(rows[0].arch) if model else "")
-        return [arch, self.label(*rows), replace(given[0], text=texts)]
+        joined = given[0] if given[0].text == texts else replace(given[0], text=texts)
+        return [arch, self.label(*rows), joined]
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Entry:
         cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
-        return replace(cell, marks=self._raised(row, MEAN))
+        marks = self._raised(row, MEAN)
+        return cell if cell.marks == marks else replace(cell, marks=marks)
 
     def _raised(self, row: Row, column: str) -> str:
         return "".join(sorted({self._notes.letter(text) for text in row.remarks.get(column, ())}))
