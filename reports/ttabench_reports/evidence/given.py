@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ttabench_reports.cells.method_facts import MethodFacts, method_facts
@@ -129,6 +130,7 @@ def _passes(epochs: int, config: Mapping[str, Any], known: MethodFacts) -> int:
     return epochs or int(config.get("epochs") or 1)
 
 
+@lru_cache(maxsize=4096)
 def _is_tuned(chosen: str, dataset: str) -> bool:
     """Whether a part of the text says so; one that begins ``On digits-c`` is about that dataset alone."""
     parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _affirms(part)]

@@ -285,7 +285,8 @@ def _interpolated(
     low = np.clip(at, 0, last - 1)
     left = xp[rows, low]
     slope = (fp[low + 1] - fp[low]) / (xp[rows, low + 1] - left)
-    return np.where(at < last, slope * (x - left) + fp[low], fp[last])
+    found: NDArray[np.float64] = np.where(at < last, slope * (x - left) + fp[low], fp[last])
+    return found
 
 
 @lru_cache(maxsize=8)
