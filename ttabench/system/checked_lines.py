@@ -39,9 +39,8 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     if mark and (tail[:-2] != _digest(head) or tail[-2:] != END):
         raise Damaged("its checksum is not that of its content")
     try:
-        ascii_ = line.isascii()
-        data = json.loads(line.decode("ascii") if ascii_ else line)
-        if not (ascii_ and b"\\" not in line and b"::" not in line and b"#" not in line):
+        data = json.loads(line)
+        if not (line.isascii() and b"\\" not in line and b"::" not in line and b"##" not in line):
             data = plain(data)
     except ValueError:
         raise Damaged("it is not JSON") from None

@@ -267,26 +267,11 @@ def _p_values(
     with np.errstate(divide="ignore", invalid="ignore"):
         p: NDArray[np.float64] = 2 * stdtr(n_images - 1, -np.abs(mean) / error_images)
     p = np.where(error_images > 0, p, (mean == 0).astype(float))
-    with_seeds = np.flatnonzero(error_seeds)
-    if len(with_seeds):
-        images, seeds = error_images[with_seeds, None], error_seeds[with_seeds, None]
+    for k in np.flatnonzero(error_seeds):
         levels, of_images, of_seeds = _reach(n_images - 1, n_seeds - 1)
-        reach = np.hypot(of_images * images, of_seeds * seeds)  # (tests, levels), rises as the level falls
-        p[with_seeds] = [*map(math.exp, _interpolated(np.abs(mean[with_seeds]), reach, levels).tolist())]
+        reach = np.hypot(of_images * error_images[k], of_seeds * error_seeds[k])  # rises as the level falls
+        p[k] = math.exp(float(np.interp(abs(mean[k]), reach, levels)))
     return p
-
-
-def _interpolated(
-    x: NDArray[np.float64], xp: NDArray[np.float64], fp: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """``np.interp(x[k], xp[k], fp)`` for each row k; x (rows,) is at least xp[:, 0], xp (rows, points)."""
-    rows, last = np.arange(len(x)), len(fp) - 1
-    at = (xp <= x[:, None]).sum(axis=1) - 1
-    low = np.clip(at, 0, last - 1)
-    left = xp[rows, low]
-    slope = (fp[low + 1] - fp[low]) / (xp[rows, low + 1] - left)
-    found: NDArray[np.float64] = np.where(at < last, slope * (x - left) + fp[low], fp[last])
-    return found
 
 
 @lru_cache(maxsize=8)

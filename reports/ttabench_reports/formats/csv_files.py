@@ -5,10 +5,8 @@ docs/reading-the-tables.md says what each column means.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -117,17 +115,7 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
     ).round(dict.fromkeys(plain, 4))
     if not read_back:
         frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
-    return write_text(path, csv_text(frame))
-
-
-def csv_text(frame: pd.DataFrame) -> str:
-    """What `frame.to_csv` makes, without the index; in half the time, as columns stay whole."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(frame.columns)
-    columns = [frame[name].to_numpy(object, na_value="").tolist() for name in frame]
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()
+    return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
 
 
 def per_corruption(built: Sequence[Table], *, words: bool = False) -> pd.DataFrame:
