@@ -164,7 +164,8 @@ def test_a_folder_without_one_known_corruption_is_an_error(tmp_path: Path) -> No
         with pytest.raises(UserError) as problem:
             resolve(asked(datasets=str(folder), corruptions=corruptions))
         assert str(problem.value) == findings[0].text
-    resolve(asked(datasets=str(folder), stream="ccc"))  # which corrupts the clean images
+    with pytest.warns(UserWarning, match="is not read: unknown corruption 'gausian_noise'"):
+        resolve(asked(datasets=str(folder), stream="ccc"))  # which corrupts the clean images
 
 
 # ---- one index, two classes

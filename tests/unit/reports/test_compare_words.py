@@ -36,7 +36,6 @@ from ttabench_reports.compare import (
     diff_json,
     github,
     junit,
-    load,
     machine,
     render,
     render_diff,
@@ -539,7 +538,7 @@ def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None
     assert {"config", "checkpoint", "fingerprint", "protocol", "adapted", "versions", "code"} <= set(card)
     assert not {"kind", "id", "written", "generation", "correct", "accuracy", "seconds", "sum"} & set(card)
     assert not {"label", "arch", "dataset", "corruption", "severity", "seed", "cell", "details"} & set(card)
-    table = side(load(path), "candidate")
+    table = side(side(path).cells, "candidate")
     assert (table.name, table.whole, table.bitmaps) == ("the candidate", False, {})
     with pytest.raises(UserError, match=r"empty holds no results yet; run the sweep first\.$"):
         side(Store.create(tmp_path / "empty", {}).root)
@@ -558,7 +557,7 @@ def test_of_two_records_of_a_cell_the_later_generation_counts_whatever_the_clock
             record.pop("sum")
         records[-1]["written"] = written
         shard.write_bytes(b"".join(map(encode, records)))
-    assert load(path)["accuracy"].tolist() == [0.0]
+    assert side(path).cells["accuracy"].tolist() == [0.0]
 
 
 def test_the_cells_of_a_folder_have_alarms_warnings_and_histories(tmp_path: Path) -> None:
@@ -568,7 +567,7 @@ def test_the_cells_of_a_folder_have_alarms_warnings_and_histories(tmp_path: Path
     writer = store.writer()
     writer.append(replace(measured(cell, np.ones(8, bool)), details=details))
     writer.close()
-    (row,) = load(store.root).to_dict("records")
+    (row,) = side(store.root).cells.to_dict("records")
     assert (row["alarm"], row["warning"], row["history"]) == ("it collapsed", "it is low", "snow-5 frost-5")
 
 
@@ -588,7 +587,7 @@ def test_a_side_of_a_folder_has_the_cells_that_the_store_has(tmp_path: Path) -> 
     ]  # fmt: skip
     opened, stored = (
         frame[names].sort_values("corruption", ignore_index=True)
-        for frame in (load(store.root), checked(store.frame()))
+        for frame in (side(store.root).cells, checked(store.frame()))
     )
     pd.testing.assert_frame_equal(opened, stored)
     assert opened.set_index("corruption")["reason"].to_dict() == {"fog": "", "snow": "it is NaN", "frost": ""}

@@ -61,7 +61,7 @@ def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(
 ) -> None:
     monkeypatch.chdir(out.parent)
     monkeypatch.syspath_prepend(out.parent)
-    slow = start(out, "--workers", "1", "--corruptions", "fog", pause=30)
+    slow = start(out, "--workers", "1", "--corruptions", "fog", pause=600)  # it is killed
     wait_for(lambda: claimed(out) >= 1)
     real, waited = time.sleep, []
 
