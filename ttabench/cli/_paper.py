@@ -226,33 +226,38 @@ def plan(asked: Asked) -> int:
 
 
 def _every(asked: Asked) -> list[Task]:
-    _check_stand_ins("--archs", asked.archs, network_of, "ResNet18, CCT, CVT and ViT-Lite")
+    """The tasks. Raises UserError for names that no table has a place for, and where there is no task."""
     for arch in asked.archs:
+        if not network_of(arch):
+            raise UserError(
+                f"--archs {arch} stands for none of the paper's networks (ResNet18, CCT, CVT and ViT-Lite), "
+                "so no table has a place for it; run it with ttabench sweep."
+            )
         if not {"/", ":"} & {*arch}:
             resolve(arch, dataset=DATASETS[0], image_size=32)
-    _check_stand_ins(
-        "--datasets", asked.datasets, lambda name: stands_for(name) or "each of them", "its three"
+    _refuse_two("--archs", asked.archs, lambda arch: [network_of(arch)])
+    _refuse_two(
+        "--datasets", asked.datasets, lambda name: [stands_for(name)] if stands_for(name) else DATASETS
     )
     OPTIONS["precision"].kind.check(asked.precision, "--precision")
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    if asked.experiments and not every:
+        given = {"--datasets": asked.datasets, "--archs": asked.archs}
+        flags = " and ".join(f"{flag} {','.join(names)}" for flag, names in given.items() if names)
+        raise UserError(f"{', '.join(asked.experiments)}: nothing is measured of {flags}; name others.")
     return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
 
 
-def _check_stand_ins(flag: str, names: Sequence[str], stands: Callable[[str], str], of: str) -> None:
-    """Raises UserError where a name stands for nothing of the paper, or two stand for the same."""
+def _refuse_two(flag: str, names: Sequence[str], places: Callable[[str], Sequence[str]]) -> None:
+    """Raises UserError where two names stand for the same dataset or network of the paper."""
     held: dict[str, str] = {}
     for name in names:
-        published = stands(name)
-        if not published:
-            raise UserError(
-                f"{flag} {name} stands for none of the paper's ({of}), so no table has a place for it; "
-                "run it with ttabench sweep."
-            )
-        if (other := held.setdefault(published, name)) != name:
-            raise UserError(
-                f"{flag} {other} and {name} both stand for {published}, and a table has one place; name one "
-                "of them here, and the other with another --out."
-            )
+        for place in places(name):
+            if (other := held.setdefault(place, name)) != name:
+                raise UserError(
+                    f"{flag}: {other} and {name} both stand for {place}, and a table has one place for it; "
+                    "name one of them here, and the other with another --out."
+                )
 
 
 def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
@@ -273,17 +278,14 @@ def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
 def _refuse_two_scales(asked: Asked, facts: Facts) -> None:
     if (asked.out / FACTS).exists() and facts.scale != asked.scale:
         raise UserError(
-            f"{asked.out} holds numbers of --scale {facts.scale:g}, and this run has {asked.scale:g}; "
-            "they would stand in one table. Name another folder with --out."
+            f"{asked.out} is a folder of --scale {facts.scale:g}, and this run has {asked.scale:g}; numbers "
+            "of both would stand in one table. Name another folder with --out."
         )
 
 
 def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:
     if found or (asked.figures and not asked.experiments):
         return
-    if not lacking:
-        names = ", ".join(asked.experiments)
-        raise UserError(f"{names} is of none of the datasets {', '.join(asked.datasets)}; name others.")
     raise UserError(
         "none of the datasets is here.\n" + "\n".join(lacking.values())
         + "\nTo rehearse without them: ttabench paper --scale 0.01"
@@ -387,8 +389,9 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
         settings += OF_PAPER if "method" in options(function) else []
         own = given if takes_bench(function) else {}
         of = {**own, "settings": settings}
-        if facts.drawn.get(name) == of and (asked.out / "figures" / f"{name}.png").exists():
-            console.print("It is drawn; delete its file to draw it again.")
+        files = [asked.out / "figures" / f"{name}.{kind}" for kind in ("png", "pdf")]
+        if facts.drawn.get(name) == of and all(file.exists() for file in files):
+            console.print("It was drawn before. To draw it again, delete its files.")
             continue
         facts.drawn.pop(name, None)
         try:

@@ -55,9 +55,9 @@ def deepest_graph(thing: object) -> tuple[int, str]:
 
     What `prepare` saved for `reset` does not count.
     """
-    tensors = {path: part for path, part in _walk(thing, ("_prepared",)) if isinstance(part, Tensor)}
-    gradients = {f"{path}.grad": tensor.grad for path, tensor in tensors.items() if tensor.is_leaf}
-    both = (tensors | gradients).items()
+    tensors = [(path, part) for path, part in _walk(thing, ("_prepared",)) if isinstance(part, Tensor)]
+    gradients = [(f"{path}.grad", tensor.grad) for path, tensor in tensors if tensor.is_leaf]
+    both = (*tensors, *gradients)
     attached = ((path, tensor) for path, tensor in both if tensor is not None and tensor.grad_fn)
     return max(((_nodes(tensor), path) for path, tensor in attached), default=(0, ""))
 

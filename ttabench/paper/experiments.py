@@ -80,7 +80,7 @@ def stands_for(dataset: str) -> str:
 
 def network_of(arch: str) -> str:
     """The network of the paper that a name speaks of: ``official/cct_7`` → ``cct``; "" for none."""
-    name = arch.rpartition("/")[2].lower()
+    name = re.split("[/:]", arch)[-1].lower()
     return next((network for start, network in _NETWORKS.items() if name.startswith(start)), "")
 
 

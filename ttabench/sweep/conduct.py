@@ -83,7 +83,7 @@ def run_cells(
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
                 store.join(grid.to_json(), extend=extend)
-                asked = keep(grid, out).absolute()
+                asked = keep(grid, out)
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)

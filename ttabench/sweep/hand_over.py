@@ -20,15 +20,17 @@ def hand_over(
 ) -> tuple[str, ...]:
     """The arguments of ``ttabench`` with which a process takes part in a sweep; its device is to be added.
 
-    asked    its sweep file, which `sweep_file.keep` wrote into the results folder `out`.
+    asked    its sweep file in the results folder `out`, see `sweep_file.keep`; a copy is handed over, as
+             users may change that file before the process begins.
     start    the results folder when the cells were planned, see `store.new_records.sizes`: what was stored
              later is done, whatever `--overwrite` says.
-    folder   for the start. Raises UserError where it cannot be written.
+    folder   for the files that it needs. Raises UserError where it cannot be written.
     """
-    begun = folder / "begun.json"
+    sweep, begun = folder / "sweep.toml", folder / "begun.json"
     with writing(folder):
+        replace_file(sweep, asked.read_bytes())
         replace_file(begun, json.dumps(dict(start)).encode())
-    flags: dict[str, Any] = {"--config": asked, "--begun": begun, "--out": out}
+    flags: dict[str, Any] = {"--config": sweep, "--begun": begun, "--out": out}
     flags |= {OPTIONS[name].flag: options[name] for name in PASSED_ON if options[name] != DEFAULTS[name]}
     if shard != WHOLE:
         flags["--shard"] = f"{shard[0] + 1}/{shard[1]}"

@@ -318,7 +318,7 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
         note = f"{stored.n_images} images then, {result.n_images} now"
         return _check(stored, "differs", now=result.accuracy, exact=exact, notes=(note, *notes))
     right, now_right = (int.from_bytes(each.correct, "big") for each in (stored, result))
-    differing = (right ^ now_right).bit_count()
+    differing = ((right ^ now_right) >> (-stored.n_images % 8)).bit_count()
     verdict: Verdict = "differs"
     if not differing and result.accuracy == stored.accuracy:
         verdict = "same"

@@ -65,10 +65,14 @@ def check_plain(path: Path) -> None:
 
 def bytes_below(folder: Path) -> int:
     """Bytes in all files below a folder, those in linked folders too; what cannot be read is left out."""
-    total = 0
-    for place, _, names in os.walk(folder, followlinks=True):
+    total, seen = 0, set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder that was counted
+            folders.clear()
+            continue
+        seen.add(real)
         for name in names:
-            with suppress(FileNotFoundError):  # temporary, of a process that is at work
+            with suppress(OSError):  # such as a temporary file of a process that is at work
                 total += Path(place, name).stat().st_size
     return total
 

@@ -17,7 +17,8 @@ __all__ = ["PAPER", "Found", "Ours"]
 
 PAPER = "quantile2026"
 MEAN = "mean"
-NETWORK = ["arch", "checkpoint", "precision"]
+NETWORK = ["arch", "checkpoint", "precision", "reset", "order", "limit", "contamination", "stream", "pace"]
+"""What the rows of a network share; mode and batch size are the method's."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Found:
 class Ours:
     """Lookups in `cells` (as :func:`load.read` gives them, or None).
 
-    All rows of a network on a dataset are of the same weights and precision, those that were measured last:
-    an increase over Source is not the difference of two networks.
+    All rows of a network on a dataset are of the same weights, precision and protocol, those that were
+    measured last: an increase over Source is not the difference of two networks.
 
     stands   the paper's dataset → the one that was measured in its place.
     nets     the paper's network → names under which it was run, beside those of the catalog.
@@ -93,7 +94,7 @@ class Ours:
         if every.empty:
             return Found(why=self.missing.get(dataset, "not measured"))
         if here.empty:
-            return Found(why="measured with other weights, or in another precision")
+            return Found(why="measured with other weights, or in another precision or protocol")
         measured = here[here["accuracy"].notna()]
         if measured.empty:
             last = here.iloc[-1]
@@ -112,14 +113,16 @@ class Ours:
         return Found(values, clean, seeds, why, about)
 
     def _of_network(self, dataset: str, arch: str) -> pd.DataFrame:
-        """The cells of a network on a dataset, in the order in which they were written; `_last` are those of
-        the weights and the precision that were measured last.
+        """The cells of a network on a dataset, in the order in which they were written.
+
+        `_last` are those that are alike in :data:`NETWORK` with the last measured one.
         """
         if (dataset, arch) not in self._networks:
             here = self.cells[
                 (self.cells["dataset"] == self.dataset(dataset)) & self.cells["arch"].isin(self.archs(arch))
             ].sort_values("written", kind="stable")
-            used = pd.Series([*here[NETWORK].itertuples(index=False, name=None)], here.index, dtype=object)
+            alike = map(str, here[NETWORK].itertuples(index=False, name=None))  # a missing number is alike
+            used = pd.Series([*alike], here.index, dtype=object)
             measured = used[here["accuracy"].notna()]
             last = [measured.empty or each == measured.iloc[-1] for each in used]
             self._networks[dataset, arch] = here.assign(_last=pd.Series(last, here.index, dtype=bool))
@@ -127,7 +130,10 @@ class Ours:
 
 
 def _of_whole_seeds(cells: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The cells of the seeds that every corruption has, and how many seeds these are; if none, all and 0."""
-    counts = cells.groupby("seed")["corruption"].nunique()
-    whole = counts.index[counts == cells["corruption"].nunique()]
+    """The cells of the seeds that each of the fifteen corruptions has, if measured at all, and how many seeds
+    these are; all cells and 0 if there is none.
+    """
+    main = cells[cells["corruption"].isin(CORRUPTIONS)]
+    counts = main.groupby("seed")["corruption"].nunique()
+    whole = counts.index[counts == main["corruption"].nunique()]
     return (cells[cells["seed"].isin(whole)] if len(whole) else cells), len(whole)

@@ -86,7 +86,8 @@ def _clean(dataset: str, arch: str) -> str:
 
 
 def _method(found: Sequence[Found]) -> Iterator[str]:
-    used = {name: sorted({one.about["_settings"].get(name) for one in found}) for name in UNSTATED}
+    held = [one.about["_settings"] for one in found]
+    used = {name: sorted({each[name] for each in held if name in each}, key=str) for name in UNSTATED}
     stated = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in used.items() if values)
     if found:
         yield f"The paper's method: {SETTING['minibatch']} images per update, as in its tables."

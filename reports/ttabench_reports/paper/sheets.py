@@ -256,7 +256,7 @@ def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
 
 
 def _per_corruption(name: str, of: str, groups: list[Group], notes: _Notes) -> Sheet:
-    heads = [Head("Method", "l"), Head("", "l"), *(Head(naming.short(each)) for each in COLUMNS)]
+    heads = [Head("Method", "l"), Head("whose", "l"), *(Head(naming.short(each)) for each in COLUMNS)]
     caption = f"The paper's appendix: accuracy (%) per corruption on {of}, severity 5."
     return Sheet(f"paper_appendix_{name}", caption, "", heads, groups, labels=2, notes=notes.texts, wide=True)
 

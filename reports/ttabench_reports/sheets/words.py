@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
+from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Place
 from ttabench_reports.sheets.sheet import Entry
 from ttabench_reports.tables.table import LABEL, Row, Table
@@ -22,7 +23,7 @@ PLAIN = (
     "Bold: the best result of a model, ties as printed. Underlined: the second best and its ties, if above "
     "Source."
 )
-FEW_SEEDS = range(3, 6)
+FEW_SEEDS = range(stats.LEAST_SEEDS, 6)
 WEAK = "With so few seeds the test is weak: even a large difference may count as a tie."
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."

@@ -221,11 +221,19 @@ def test_mistakes_are_told_before_anything_runs(
         (("--only", "severity"), "ttabench data fetch cifar10-c"),
         (("--datasets", "no-such-data"), "no-such-data"),
         (("--page",), "holds no results"),
-        (("--only", "table3", "--datasets", "cifar10-c"), "none of the datasets cifar10-c"),
+        (
+            ("--only", "table3", "--datasets", "cifar10-c"),
+            "table3: nothing is measured of --datasets",
+        ),
         (("--archs", "resnet81"), "did you mean"),
-        (("--archs", "timm/mobilenetv3_small_100"), "stands for none of the paper's (ResNet18, CCT, CVT and"),
-        (("--archs", "cct_2,cvt_2,cct_7"), "cct_2 and cct_7 both stand for cct, and a table has one place"),
-        (("--datasets", "birds,digits-c"), "birds and digits-c both stand for each of them"),
+        (("--archs", "timm/mobilenetv3_small_100"), "stands for none of the paper's networks (ResNet18,"),
+        (("--archs", "cct_2,cvt_2,cct_7"), "cct_2 and cct_7 both stand for cct, and a table"),
+        (
+            ("--only", "table3", "--archs", "resnet18", "--dry-run"),
+            "nothing is measured of --archs resnet18; name",
+        ),
+        (("--datasets", "digits-c,cifar10-c"), "digits-c and cifar10-c both stand for cifar10-c"),
+        (("--datasets", "birds,digits-c"), "birds and digits-c both stand for cifar10-c"),
         (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
     ):
         output = ttabench("paper", *arguments, "--out", out)
@@ -271,9 +279,9 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "Not drawn: not asked for yet" in page
     assert json.loads((out / "paper.json").read_text())["stands"] == {"cifar10-c": EMBEDDED}
     again = ttabench("paper", "--only", only, "--scale", "0.01", "--out", out, "--device", "cpu")
-    assert again.err.count("It is drawn") == 1  # and not the one that could not be
+    assert again.err.count("It was drawn before") == 1  # and not the one that could not be
     whole = ttabench("paper", "--only", "quantile-index", "--out", out)
-    assert "holds numbers of --scale 0.01, and this run has 1" in whole.err
+    assert "is a folder of --scale 0.01, and this run has 1" in whole.err
     assert "A rehearsal at 0.01" in (out / "paper.html").read_text()
     assert "A rehearsal; its numbers mean nothing." in (out / "tables" / "paper_table1.tex").read_text()
     (out / "paper.json").write_text("{")

@@ -154,11 +154,13 @@ def test_an_increase_is_of_one_network_and_a_mean_of_whole_seeds_in_one_precisio
     again = measured("source", accuracy=63.9, checkpoint="b", written=2e9)
     sheet = sheets.table1(ours(*before, again))
     assert lines(sheet)[0][1::3] == ["63.9", "–", "–"]
-    assert "measured with other weights, or in another precision" in sheet.notes.values()
+    assert "measured with other weights, or in another precision or protocol" in sheet.notes.values()
 
     some = [measured(seeds=(seed,), accuracy=90.0, corruptions=("fog", "snow")) for seed in (1, 2)]
     found = ours(measured(), *some).find("cifar10-c", "resnet18", "quantile_paper")
     assert (found.value("mean"), found.value("fog"), found.seeds) == (64.5, 64.5, 1)
+    extra = measured(seeds=(0,), corruptions=("saturate",))
+    assert ours(measured(seeds=(0, 1)), extra).find("cifar10-c", "resnet18", "quantile_paper").seeds == 2
     lacking = [measured(seeds=(seed,), corruptions=names) for seed, names in ((0, ("fog",)), (1, ("snow",)))]
     assert ours(*lacking).find("cifar10-c", "resnet18", "quantile_paper").why == "no seed has all corruptions"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import each
 from ttabench.system.cores import available_cores
-from ttabench.system.files import replace_file, replacing, user_path
+from ttabench.system.files import bytes_below, replace_file, replacing, user_path
 
 
 def test_the_folder_is_made_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -67,6 +67,22 @@ def test_cores_that_are_taken_away_do_not_count() -> None:
         assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_a_folder_is_counted_once_whatever_links_to_it(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    for place, size in ((folder / "a", 10), (elsewhere, 5)):
+        place.mkdir(parents=True)
+        (place / "file").write_bytes(bytes(size))
+    for name, target in (
+        ("loop", folder),
+        ("again", folder / "a"),
+        ("linked", elsewhere),
+        ("gone", "nowhere"),
+    ):
+        (folder / name).symlink_to(target)
+    (folder / "self").symlink_to(folder / "self")
+    assert bytes_below(folder) == 15
 
 
 @each(
