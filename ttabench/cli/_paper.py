@@ -16,7 +16,7 @@ from ttabench.cli._table import table
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
-from ttabench.figure import options, takes_bench
+from ttabench.figure import KINDS, options, takes_bench
 from ttabench.models.architectures.names import resolve
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import (
@@ -389,7 +389,7 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
         settings += OF_PAPER if "method" in options(function) else []
         own = given if takes_bench(function) else {}
         of = {**own, "settings": settings}
-        files = [asked.out / "figures" / f"{name}.{kind}" for kind in ("png", "pdf")]
+        files = [asked.out / "figures" / f"{name}.{kind}" for kind in KINDS]
         if facts.drawn.get(name) == of and all(file.exists() for file in files):
             console.print("It was drawn before. To draw it again, delete its files.")
             continue

@@ -99,8 +99,7 @@ def tasks(experiment: str, datasets: Sequence[str] = (), archs: Sequence[str] = 
     found: list[Task] = []
     for grid in _grids(experiment):
         for name in _datasets(grid, datasets):
-            networks = {network_of(arch) for arch in grid.archs}
-            for arch in [arch for arch in archs if network_of(arch) in networks] if archs else grid.archs:
+            for arch in _archs(grid, archs):
                 task = Task(experiment, grid).on(name, _fitting(arch, name, named=bool(archs)))
                 if task not in found:
                     found.append(task)
@@ -116,6 +115,11 @@ def _datasets(grid: Grid, given: Sequence[str]) -> list[str]:
     if not given:
         return [*grid.datasets]
     return [name for name in given if not stands_for(name) or stands_for(name) in grid.datasets]
+
+
+def _archs(grid: Grid, given: Sequence[str]) -> list[str]:
+    networks = {network_of(arch) for arch in grid.archs}
+    return [arch for arch in given or grid.archs if network_of(arch) in networks]
 
 
 def _fitting(arch: str, dataset: str, *, named: bool) -> str:

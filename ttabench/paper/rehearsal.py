@@ -16,7 +16,7 @@ from ttabench.data.files.array_files import save_npz
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.method.spelling import parse_method
-from ttabench.paper.experiments import Task, network_of
+from ttabench.paper.experiments import OFFICIAL, Task, network_of
 
 __all__ = ["SMALL", "Rehearsal", "share"]
 
@@ -45,7 +45,7 @@ class Rehearsal:
     def task(self, task: Task) -> Task:
         """The small form of a task: one seed, and the embedded dataset where the task's is not here."""
         name = self.dataset(task)
-        arch = network_of(task.arch) if name == EMBEDDED else SMALL.get(task.arch, task.arch)
+        arch = _embedded(task.arch) if name == EMBEDDED else SMALL.get(task.arch, task.arch)
         used = {parse_method(text)[0] for text in task.grid.methods}
         fewer = tuple(f"{name}.epochs={self.epochs(EPOCHS)}" for name in MATCHING if name in used)
         grid = replace(
@@ -81,6 +81,11 @@ class Rehearsal:
             workers=0,
         )  # fmt: skip
         return dataset(str(made)).name  # opened once, so that workers know its name
+
+
+def _embedded(arch: str) -> str:
+    """A network for the embedded dataset; in place of published weights, the small one of their family."""
+    return network_of(arch) if arch.startswith(OFFICIAL) else arch
 
 
 def share(labelled: Labelled, scale: float) -> Labelled:

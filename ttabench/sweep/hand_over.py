@@ -26,9 +26,9 @@ def hand_over(
              later is done, whatever `--overwrite` says.
     folder   for the files that it needs. Raises UserError where it cannot be written.
     """
-    sweep, begun = folder / "sweep.toml", folder / "begun.json"
+    sweep, begun, content = folder / "sweep.toml", folder / "begun.json", asked.read_bytes()
     with writing(folder):
-        replace_file(sweep, asked.read_bytes())
+        replace_file(sweep, content)
         replace_file(begun, json.dumps(dict(start)).encode())
     flags: dict[str, Any] = {"--config": sweep, "--begun": begun, "--out": out}
     flags |= {OPTIONS[name].flag: options[name] for name in PASSED_ON if options[name] != DEFAULTS[name]}

@@ -65,12 +65,17 @@ class _Notes:
         form = naming.points if signed else naming.number
         mine = _number(ours, form)
         cell = Entry(mine) if mine else Entry("–", marks=self.mark(why or "not measured"))
-        gap = round(ours, 1) - paper
-        return [cell, Entry(_number(paper, form) or "–"), Entry(_number(gap, naming.points), small=True)]
+        gap = _number(_gap(ours, paper), naming.points)
+        return [cell, Entry(_number(paper, form) or "–"), Entry(gap, small=True)]
 
 
 def _number(value: float, form: Callable[[float], str]) -> str:
     return "" if math.isnan(value) else minus(form(value))
+
+
+def _gap(one: float, other: float) -> float:
+    """The difference of two printed numbers."""
+    return round(one, 1) - round(other, 1)
 
 
 def _heads(*labels: str, groups: Sequence[str]) -> tuple[list[Head], list[tuple[str, int]]]:
@@ -87,7 +92,7 @@ def table1(ours: Ours) -> Sheet:
         for arch in theirs.ARCHS:
             source, method = (of_paper(ours, dataset, arch, name) for name in ("source", METHOD))
             paper = [theirs.accuracy(dataset, arch, name) for name in ("source", METHOD)]
-            increase = round(method.value(MEAN), 1) - round(source.value(MEAN), 1)
+            increase = _gap(method.value(MEAN), source.value(MEAN))
             block.append([
                 Entry(naming.arch(arch)),
                 *notes.three(source.value(MEAN), paper[0], source.why),
@@ -115,7 +120,7 @@ def table2(ours: Ours) -> Sheet:
             method = METHOD if name == "quantile" else name
             found = of_paper(ours, f"{clean}-c", arch, method)
             row = printed[clean]
-            drop = round(found.clean, 1) - round(found.value(MEAN), 1)
+            drop = _gap(found.clean, found.value(MEAN))
             block.append([
                 Entry(f"{naming.method(method)} on {naming.arch(arch)}"),
                 *notes.three(found.clean, float(row["clean"]), found.why),
@@ -238,11 +243,6 @@ def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **set
     found = ours.find(dataset, arch, base, **settings) if settings else of_paper(ours, dataset, arch, base)
     paper = [theirs.accuracy(dataset, arch, method, c) for c in COLUMNS]
     return _Row(name or naming.method(method), [found.value(c) for c in COLUMNS], paper, found.why)
-
-
-def _gap(one: float, other: float) -> float:
-    """The difference of two printed numbers."""
-    return round(one, 1) - round(other, 1)
 
 
 def _three(row: _Row, notes: _Notes) -> Iterator[Line]:

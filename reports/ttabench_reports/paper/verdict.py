@@ -44,9 +44,12 @@ def _rows(ours: Ours) -> Iterator[tuple[str, Pair, Pair]]:
             here = [round(of_paper(ours, dataset, arch, name).value(MEAN), 1) for name in BOTH]
             paper = [theirs.accuracy(dataset, arch, name) for name in BOTH]
             if not math.isnan(sum(here)):
-                where = f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}"
                 gains = round(here[1] - here[0], 1), round(paper[1] - paper[0], 1)
-                yield where, (here[0], paper[0]), gains
+                yield _where(ours, dataset, arch), (here[0], paper[0]), gains
+
+
+def _where(ours: Ours, dataset: str, arch: str) -> str:
+    return f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}"
 
 
 def _beside(ours: Ours) -> Iterator[str]:
@@ -59,9 +62,9 @@ def _beside(ours: Ours) -> Iterator[str]:
             if METHOD not in known or not online:
                 continue
             best = max(online, key=lambda name: known[name])
-            where = f"{naming.arch(arch)} on {naming.dataset(ours.dataset(dataset))}"
             offline = [f"{naming.method(name)} {known[name]:.1f}" for name in FORMS if name in known]
             yield (
-                f"{where}: {' and '.join(offline)}, after all images were seen. Of the methods that see each "
-                f"image once, {naming.method(best)} has most, {known[best]:.1f}."
+                f"{_where(ours, dataset, arch)}: {' and '.join(offline)}, after all images were "
+                f"seen. Of the methods that see each image once, {naming.method(best)} has most, "
+                f"{known[best]:.1f}."
             )

@@ -174,6 +174,9 @@ def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_othe
     grid = small.grid
     assert (len(grid.corruptions), grid.seeds, grid.limit) == (1, (0,), 60)
     assert {"quantile.epochs=1", "quantile_paper.epochs=1"} <= set(grid.settings)
+    for arch, kept in (("resnet20", "resnet20"), ("official/cct_7", "cct")):  # a user's network stays
+        (asked, *_) = tasks("table1", archs=[arch])
+        assert Rehearsal(0.01, tmp_path).task(asked).arch == kept
 
 
 def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
