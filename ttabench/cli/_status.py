@@ -118,7 +118,7 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
     if attested := sum(cell.attested for cell in progress.cells()):
         evidence = Attestations.read(progress.store.root)
         steps, measured = counted(evidence.steps, "step"), counted(evidence.cells, "cell")
-        yield _line("attested", f"{attested:,} of the done cells ({steps}, {measured} measured again)")
+        yield _line("attested", f"{attested:,} of the done cells ({steps}, {measured} run again)")
     stale = Counter((cell.base, cell.reason) for cell in progress.cells() if cell.state == "stale")
     for (base, why), count in sorted(stale.items()):
         yield _line("stale", stale_cells(count, base, why.split("; ")))

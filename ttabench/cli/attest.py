@@ -14,25 +14,33 @@ REFUSED = 1
 
 def attest(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder with stale cells.")],
+    old: Annotated[
+        Path | None, Option(metavar="CHECKOUT", help="The code before the change: run both side by side.")
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="List what would be measured; run nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Measure a sample of stale cells again; where all bits are the same, the others count as fresh.
+    """Run a sample of stale cells again; where all bits are the same, the others count as fresh.
 
     A cell is stale after a change of the code that its number depends on. The sample has cells of each kind
     that the change reaches, and every changed function has to run in it with all its branches. What agrees
     is stored in DIR/attested.jsonl, and so is what does not. Only the kind of machine that measured the
     results may attest them, and no GPU.
 
+    With --old, the sample runs with the old and with the installed code on this machine, whichever it is.
+    Both have to do the same torch operations with the same numbers.
+
     Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command.
     """
+    from contextlib import nullcontext
     from json import dumps
 
     from ttabench.errors import counted
     from ttabench.store import Store
     from ttabench.sweep import attest as attesting
+    from ttabench.sweep.measured_again import MeasuredAgain
     from ttabench.sweep.progress.display import Display
-    from ttabench.sweep.verify import Check
+    from ttabench.sweep.side_by_side import SideBySide
 
     store = Store.at(results)
     groups = attesting.groups_of(store)
@@ -42,12 +50,13 @@ def attest(
             print(f"{what} like {first}: {'; '.join(sorted(group.changed)[:3]) or 'other references'}")
         return
     outcome = None
-    with Display(len(groups), "cells", workers=1) as display:
-        for event in attesting.attest(store):
+    way = nullcontext(MeasuredAgain(store)) if old is None else SideBySide(store, old)
+    with Display(len(groups), "cells", workers=1) as display, way as shown:
+        for event in attesting.attest(store, shown):
             if isinstance(event, attesting.Outcome):
                 outcome = event
-            elif isinstance(event, Check):
-                display.finished(str(event.cell), event.verdict)
+            elif isinstance(event, attesting.Shown):
+                display.finished(str(event.cell), event.why or "same")
             else:
                 display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     assert outcome is not None

@@ -57,12 +57,12 @@ class Executed:
 
         return local
 
-    def missing(self) -> dict[tuple[str, str], list[str]]:
-        """(file, function) → what did not run: the function, or branches of it, as texts.
+    def missing(self) -> dict[tuple[str, str], list[tuple[int, str]]]:
+        """(file, function) → what did not run: the function, or branches of it, as lines and texts.
 
         A branch that only raises an error does not count: it gives no number.
         """
-        lacking: dict[tuple[str, str], list[str]] = {}
+        lacking: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for file, names in self._wanted.items():
             codes = list(_codes(compile(Path(file).read_bytes(), file, "exec")))
             for code in codes:
@@ -72,11 +72,10 @@ class Executed:
                 texts = lacking.setdefault((file, name), [])
                 arcs = self._arcs.get(_key(code))
                 if arcs is None:
-                    texts.append(
-                        "it did not run" if code.co_qualname == name else f"{code.co_name} did not run"
-                    )
+                    what = "it" if code.co_qualname == name else code.co_name
+                    texts.append((code.co_firstlineno, f"{what} did not run"))
                 else:
-                    texts += (f"a branch in line {line} did not run" for line in _untaken(code, arcs))
+                    texts += ((line, f"a branch in line {line} did not run") for line in _untaken(code, arcs))
         return {key: list(dict.fromkeys(texts)) for key, texts in lacking.items() if texts}
 
 
@@ -105,7 +104,8 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
     for at, instruction in enumerate(instructions):
         if instruction.positions is not None and instruction.positions.lineno is not None:
             line = instruction.positions.lineno
-        if "JUMP_IF" not in instruction.opname and instruction.opname != "FOR_ITER":
+        name = instruction.opname  # such as POP_JUMP_IF_TRUE, and POP_JUMP_FORWARD_IF_TRUE in Python 3.11
+        if not ("JUMP" in name and "_IF_" in name) and name != "FOR_ITER":
             continue
         ways = [instruction.argval]
         if at + 1 < len(instructions):

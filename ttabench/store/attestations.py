@@ -1,4 +1,4 @@
-"""Evidence that a change of code changed no number: cells that were measured again, bit for bit.
+"""Evidence that a change of code changed no number: cells that ran again and gave the same bits.
 
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
@@ -94,7 +94,7 @@ class Attestations:
             raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
         links: dict[tuple[str, str, str], set[str]] = {}
         refused: dict[tuple[str, str, str, str], str] = {}
-        steps, cells = 0, set()
+        steps, cells = set(), set()
         for number, line in enumerate(lines, start=1):
             try:
                 data = decode(line)
@@ -105,14 +105,15 @@ class Attestations:
                     links.setdefault((before, stratum, machine), set()).add(now)
                 for before, now, stratum, why in data["refused"]:
                     refused[before, stratum, machine, now] = why
-                steps += bool(data["same"])
-                cells |= {identifier for identifier, _ in data["cells"]} if data["same"] else set()
+                if data["same"]:
+                    steps.add(data["seed"])  # one line for each kind of machine
+                    cells |= {identifier for identifier, _ in data["cells"]}
             except (Damaged, KeyError, TypeError, ValueError) as problem:
                 raise UserError(
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
                 ) from None
-        return cls({key: frozenset(of) for key, of in links.items()}, refused, steps, len(cells))
+        return cls({key: frozenset(of) for key, of in links.items()}, refused, len(steps), len(cells))
 
 
 NONE = Attestations()
@@ -121,6 +122,7 @@ NONE = Attestations()
 def append(
     folder: Path,
     *,
+    way: str,
     seed: int,
     environment: Mapping[str, Any],
     same: Sequence[tuple[str, str, str]],
@@ -131,13 +133,14 @@ def append(
 ) -> None:
     """Add a line. Raises UserError where it cannot be written.
 
+    way       how the cells showed it.
     same      (code of results, code that gives the same numbers, stratum).
     refused   the same with the reason.
-    cells     (id, digest of its correctness) of the cells that were measured and had the same bits.
+    cells     (id, digest of what is the same) of the cells that ran.
     executed  the changed definitions that ran.
     """
     line = encode({
-        "kind": "attestation", "seed": seed, "environment": dict(environment), "same": list(same),
+        "kind": "attestation", "way": way, "seed": seed, "environment": dict(environment), "same": list(same),
         "refused": list(refused), "cells": list(cells), "executed": list(executed), "written": written,
     })  # fmt: skip
     path = folder / FILE

@@ -42,7 +42,17 @@ from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.sweep_file import kept
 from ttabench.system.environment import device_kind, pick_device
 
-__all__ = ["BOUND", "Available", "Check", "compare", "device_of", "find_available", "run", "sweeps_of"]
+__all__ = [
+    "BOUND",
+    "Available",
+    "Check",
+    "before",
+    "compare",
+    "device_of",
+    "find_available",
+    "run",
+    "sweeps_of",
+]
 
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
@@ -94,7 +104,7 @@ class Check:
 class Rerun:
     """Cells to run again one after the other, for an executor; no result is stored.
 
-    folder   a copy of what the results folder knows of streams, see `_copied_paths`.
+    folder   a copy of what the results folder knows of streams, see `copied_paths`.
     """
 
     cells: tuple[Cell, ...]
@@ -245,7 +255,7 @@ def run(
     if not usable:
         return
     waiting = {record.result.cell.cell_id: record for record in usable}
-    with _copied_paths(store) as folder:
+    with copied_paths(store) as folder:
         for event in executor(_jobs(usable, device, folder), workers):
             if isinstance(event, CellProgress):
                 yield event
@@ -267,7 +277,7 @@ def _lost(died: Died, waiting: Mapping[str, Record]) -> list[Result]:
 
 
 @contextmanager
-def _copied_paths(store: Store) -> Iterator[Path]:
+def copied_paths(store: Store) -> Iterator[Path]:
     """A temporary folder for workers, with the paths of the store's ccc streams.
 
     A path is computed where it is not known. That takes long, and another machine may round to another path.
@@ -293,13 +303,13 @@ def _jobs(records: Sequence[Record], device: str, folder: Path) -> list[Rerun]:
     for record in sorted(records, key=lambda r: -len(r.result.cell.history)):
         cell, on = record.result.cell, device or _stored(record)
         if (cell.cell_id, on) not in covered:
-            chain = (*_before(cell), cell)
+            chain = (*before(cell), cell)
             covered |= {(each.cell_id, on) for each in chain}
             jobs.append(Rerun(chain, on, folder))
     return jobs
 
 
-def _before(cell: Cell) -> Iterator[Cell]:
+def before(cell: Cell) -> Iterator[Cell]:
     """The cells of a continual run that came before this one."""
     for at, name in enumerate(cell.history):
         corruption, _, severity = name.rpartition("-")

@@ -16,6 +16,7 @@ from ttabench.provenance.roots import Code
 from ttabench.store import Store
 from ttabench.store.attestations import FILE, stratum_of
 from ttabench.sweep import attest as attesting
+from ttabench.sweep import measured_again
 from ttabench.sweep.drawn_cells import draw
 from ttabench.system.checked_lines import decode, encode
 from ttabench_methods.tent import Tent
@@ -47,7 +48,8 @@ def change(monkeypatch: pytest.MonkeyPatch) -> Change:
 
 
 def outcome_of(folder: Path) -> attesting.Outcome:
-    *_, last = attesting.attest(Store.at(folder))
+    store = Store.at(folder)
+    *_, last = attesting.attest(store, measured_again.MeasuredAgain(store))
     assert isinstance(last, attesting.Outcome)
     return last
 
@@ -136,7 +138,7 @@ def test_code_that_changes_meanwhile_stores_nothing(
     swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(ENTROPY)
-    monkeypatch.setattr(attesting, "forget", lambda: change(ENTROPY, version=7))
+    monkeypatch.setattr(measured_again, "forget", lambda: change(ENTROPY, version=7))
     with pytest.raises(UserError, match="the code changed while it was attested; nothing is stored"):
         outcome_of(swept)
     assert not (swept / FILE).exists()
@@ -219,7 +221,7 @@ def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change
     assert output.code == 0, output.out
     assert [each["cells"] for each in json.loads(output.out)["attested"]] == [2]
     status = ttabench("status", swept)
-    assert "2 of the done cells (1 step, 1 cell measured again)" in status.out
+    assert "2 of the done cells (1 step, 1 cell run again)" in status.out
     drawn = draw(Store.at(swept), 1, 0)
     assert [record.data["cell"]["method"] for record in drawn.records] == ["tent"]
     nothing = ttabench("attest", swept)

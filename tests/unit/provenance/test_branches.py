@@ -1,0 +1,63 @@
+"""Which branches of a function ran: each way of each condition has to, and nothing else is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from ttabench.provenance.executed import Executed
+
+BRANCHES = {
+    "if": "    if a:\n        b = 1\n    return b\n",
+    "else": "    if a:\n        b = 1\n    else:\n        b = 2\n    return b\n",
+    "not": "    if not a:\n        b = 1\n    return b\n",
+    "none": "    if a is None:\n        b = 1\n    return b\n",
+    "compared": "    if a > 0 and b > 0:\n        b = 1\n    return b\n",
+    "or": "    b = a or b\n    return b\n",
+    "ternary": "    return 1 if a else b\n",
+    "elif": "    if a is None:\n        b = 1\n    elif a:\n        b = 2\n    return b\n",
+    "while": "    while a:\n        a -= 1\n    return b\n",
+    "for": "    for each in range(a or 0):\n        b += each\n    return b\n",
+    "in a comprehension": "    return [each for each in range(3) if a]\n",
+}
+WAYS = {
+    "if": [1, 0], "else": [1, 0], "not": [1, 0], "none": [None, 0], "compared": [1, 0], "or": [1, 0],
+    "ternary": [1, 0], "elif": [None, 1, 0], "while": [2, 0], "for": [1, 0], "in a comprehension": [1, 0],
+}  # fmt: skip
+
+
+def missing(file: Path, calls: list[tuple[object, int]]) -> list[str]:
+    spec = importlib.util.spec_from_file_location("branches", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    executed = Executed({file: {"f"}})
+    with executed.watched():
+        for call in calls:
+            module.f(*call)
+    return [text for _, text in executed.missing().get((str(file), "f"), [])]
+
+
+@pytest.mark.parametrize("kind", BRANCHES)
+def test_a_way_that_was_not_taken_is_named(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(f"def f(a, b):\n{BRANCHES[kind]}")
+    assert missing(file, [])[0] == "it did not run"
+    calls: list[tuple[object, int]] = [
+        (a, b) for a in WAYS[kind] for b in ((1, 0) if kind == "compared" else (1,))
+    ]
+    assert missing(file, calls) == []
+    for left_out in WAYS[kind]:
+        some = [call for call in calls if call[0] != left_out]
+        found = missing(file, some)
+        assert found, (kind, left_out)
+        assert all(text.startswith("a branch in line ") for text in found)
+
+
+def test_a_branch_that_only_raises_need_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text("def f(a, b):\n    if a:\n        raise ValueError(b)\n    return b\n")
+    assert missing(file, [(0, 1)]) == []

@@ -1,0 +1,58 @@
+"""The hash over torch operations: what it sees, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from ttabench.provenance.operations import Operations
+
+X = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def digest(block: Callable[[], object]) -> str:
+    with Operations() as operations:
+        block()
+    assert operations.count
+    return operations.digest
+
+
+def trained(rate: float) -> None:
+    weight = torch.ones(4, 2, requires_grad=True)
+    torch.nn.functional.cross_entropy(X @ weight, torch.tensor([0, 1, 1])).backward()
+    torch.optim.SGD([weight], lr=rate).step()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda: X + 1, lambda: X + 1.5),
+        (lambda: (X + 1) * 2, lambda: (X * 2) + 1),
+        (lambda: X.sum(0), lambda: X.sum(1)),
+        (lambda: X[0] * 2, lambda: X[1] * 2),  # views of other places
+        (lambda: X.clone().add_(1), lambda: X.clone().add_(2)),
+        (lambda: (X == X).any(), lambda: (X != X).any()),
+        (lambda: X.to(torch.float64).mul(3), lambda: X.mul(3)),
+        (lambda: trained(0.1), lambda: trained(0.1 + 1e-6)),  # the step, after a backward pass
+    ],
+)
+def test_another_computation_has_another_hash(one: Callable[[], object], other: Callable[[], object]) -> None:
+    assert digest(one) == digest(one)
+    assert digest(one) != digest(other)
+
+
+def test_one_bit_of_an_image_is_seen() -> None:
+    image = torch.zeros(5)
+    changed = image.clone()
+    changed[3] = torch.finfo(torch.float32).smallest_normal
+    assert digest(lambda: image * 1) != digest(lambda: changed * 1)
+
+
+def test_random_numbers_and_memory_that_is_only_reserved() -> None:
+    def drawn(seed: int) -> Callable[[], object]:
+        return lambda: (torch.manual_seed(seed), torch.empty(1000).normal_())
+
+    assert digest(drawn(0)) == digest(drawn(0))
+    assert digest(drawn(0)) != digest(drawn(1))

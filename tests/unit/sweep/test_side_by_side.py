@@ -1,0 +1,148 @@
+"""The code before and after a change, side by side: what this shows on any machine, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.conftest import Output
+from tests.unit.sweep.test_attest import edit_environment
+from ttabench.protocol import Protocol
+from ttabench.store.attestations import FILE
+from ttabench.sweep.one_side import FEWEST, few
+from ttabench.sweep.side_by_side import PACKAGES
+from ttabench.system.checked_lines import decode
+
+ROOT = Path(__file__).resolve().parents[3]
+SCORING = "ttabench/measure/scoring.py"
+EXTRACTED = (
+    ('    half = protocol.precision == "bfloat16"\n', ""),
+    ("torch.bfloat16, half, cache", "torch.bfloat16, _is_half(protocol), cache"),
+    (
+        "def autocast(",
+        "def _is_half(protocol: Protocol) -> bool:\n"
+        '    return protocol.precision == "bfloat16"\n\n\ndef autocast(',
+    ),
+)
+
+
+@pytest.fixture
+def after(tmp_path: Path) -> Path:
+    """A checkout that a test changes; its files are those of this one until then."""
+    made = tmp_path / "after"
+    made.mkdir()
+    for name in ("ttabench", "methods", "reports"):
+        shutil.copytree(ROOT / name, made / name, copy_function=os.link)
+    return made
+
+
+def change(checkout: Path, *changes: tuple[str, str], file: str = SCORING) -> None:
+    path = checkout / file
+    text = path.read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path.unlink()
+    path.write_text(text)
+
+
+def run(checkout: Path, *arguments: str | Path) -> Output:
+    """The command with the code of a checkout."""
+    places = os.pathsep.join(str(checkout / package) for package in PACKAGES)
+    command, environment = [sys.executable, "-P", "-m", "ttabench"], {**os.environ, "PYTHONPATH": places}
+    done = subprocess.run(
+        [*command, *map(str, arguments)], env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return Output(done.returncode, done.stdout, done.stderr)
+
+
+def attested(checkout: Path, folder: Path) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    output = run(checkout, "attest", folder, "--old", ROOT, "--json")
+    assert output.code < 2, output.err
+    return output.code, json.loads(output.out)
+
+
+@pytest.mark.parametrize(("name", "value"), [("processor", "Another"), ("device", "cuda")])
+def test_a_function_taken_out_of_another_is_shown_on_any_machine(
+    swept: Path, after: Path, name: str, value: str
+) -> None:
+    edit_environment(swept, name, value)
+    change(after, *EXTRACTED)
+    before = {path: path.read_bytes() for path in (swept / "cells").iterdir()}
+    assert "2 stale" in run(after, "status", swept).out
+    code, found = attested(after, swept)
+    assert code == 0, found
+    assert [each["cells"] for each in found["attested"]] == [2, 2]  # Source, TENT
+    assert len(found["measured"]) == 2
+    status = run(after, "status", swept)
+    assert "4 of the done cells (1 step, 2 cells run again)" in status.out
+    line = decode((swept / FILE).read_bytes().rstrip(b"\n"))
+    assert line["way"] == "side by side"
+    assert line["executed"] == [
+        f"{SCORING}: _is_half", f"{SCORING}: autocast", f"{SCORING}: autocast, in the old code",
+    ]  # fmt: skip
+    assert before == {path: path.read_bytes() for path in (swept / "cells").iterdir()}
+
+
+def test_other_numbers_on_the_way_are_refused(swept: Path, after: Path) -> None:
+    """Predictions stay the same: the logits of each batch are copied."""
+    change(after, ("    return method.adapt(x)", "    return method.adapt(x).clone()"))
+    code, found = attested(after, swept)
+    assert code == 1
+    assert not found["attested"]
+    assert [str(each["why"])[:36] for each in found["refused"]] == [
+        "the two codes compute something else"
+    ] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("len(data), len(data))", "len(data), len(data), 600)", "600 is new in it"),
+        ('if device.startswith("cuda"):', 'if device == "cuda":', "branches for a GPU"),
+        ("    if protocol.reset_period and", "    if protocol.reset_period > 0 and", "a branch in line"),
+        ('precision == "bfloat16"', "precision == HALF", "neither a function"),
+    ],
+)
+def test_what_the_sample_does_not_show_is_refused(
+    swept: Path, after: Path, old: str, new: str, words: str
+) -> None:
+    change(after, (old, new))
+    if "HALF" in new:
+        change(after, ("# logits (b, C) of the scored", 'HALF = "bfloat16"\n# logits (b, C) of the scored'))
+    code, found = attested(after, swept)
+    assert code == 1
+    assert not found["attested"]
+    assert found["refused"]
+    assert all(words in str(each["why"]) for each in found["refused"]), found["refused"]
+
+
+def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: Path) -> None:
+    change(after, *EXTRACTED)
+    nothing = run(after, "attest", swept, "--old", tmp_path)
+    assert nothing.code == 2
+    assert "has no ttabench that can run side by side" in nothing.err
+    itself = run(after, "attest", swept, "--old", after, "--json")
+    assert itself.code == 1
+    assert all(
+        "has not the code of these results" in each["why"] for each in json.loads(itself.out)["not_tried"]
+    )
+    assert not (swept / FILE).exists()
+
+
+def test_few_images_are_two_batches_and_a_half() -> None:
+    assert few(Protocol(batch_size=200)).limit == 500
+    assert few(Protocol(batch_size=200, limit=300)).limit == 300
+    assert few(Protocol(batch_size=1)).limit == FEWEST
+    recurring = few(Protocol(batch_size=64, stream="recurring(20)", reset="continual"))
+    assert (recurring.limit, recurring.stream) == (10, "recurring(20)")
+    ccc = few(Protocol(batch_size=64, stream="ccc(40,length=7500,speed=100)", reset="continual"))
+    assert (ccc.limit, ccc.spec.length, ccc.spec.speed) == (0, 250, 100)

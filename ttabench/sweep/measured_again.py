@@ -1,0 +1,74 @@
+"""A sample of stale cells is measured again: all bits of correctness have to be those that are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ttabench.provenance import forget
+from ttabench.provenance.executed import Executed
+from ttabench.provenance.shown_definitions import functions_of
+from ttabench.provenance.staleness import code_of
+from ttabench.run.executors.workers import pick_executor
+from ttabench.run.progress_events import CellProgress
+from ttabench.store import Record, Store
+from ttabench.store.attestations import digest, machine_of
+from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, missing_of, watching
+from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
+
+__all__ = ["MeasuredAgain"]
+
+
+class MeasuredAgain:
+    """Only the kind of machine that made the results gives the same bits, and a GPU never does."""
+
+    name = "measured again"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._functions = functions_of(())
+        self._executed = Executed({})
+        self._groups: list[Group] = []
+        self._executor = pick_executor(0, "cpu")
+
+    def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
+        for group in groups:
+            first = group.records[0]
+            environment = first.environment
+            if str(environment.get("device", "")).startswith("cuda"):
+                outcome.left[group.key] = "a GPU does not give the same bits twice; measure these cells again"
+            elif machine_of(environment) != machine_of(here("cpu", first.result.cell)):
+                processor = environment.get("processor", "unknown")
+                outcome.left[group.key] = f"they were measured on another kind of machine ({processor})"
+            else:
+                self._groups.append(group)
+        return self._groups
+
+    def watch(self, changed: frozenset[str]) -> dict[str, str]:
+        self._functions = functions_of(changed)
+        self._executed = watching(self._functions)
+        return dict.fromkeys(changed - self._functions.keys(), "it is no function; measure these cells again")
+
+    def run(self, record: Record, turn: int) -> Iterator[Shown | CellProgress]:
+        """In this process, since the trace sees no other."""
+        available = find_available([record], sweeps_of(self._store))
+        with self._executed.watched():
+            for event in run(self._store, [record], available, "", self._executor, 0):
+                yield _shown(event, record) if isinstance(event, Check) else event
+
+    def missing(self) -> dict[str, str]:
+        return missing_of(self._executed, self._functions)
+
+    def check_code(self) -> None:
+        forget()
+        if any(code_of(group.records[0].result.cell).source != group.key[1] for group in self._groups):
+            raise code_changed()
+
+
+def _shown(check: Check, record: Record) -> Shown:
+    if check.verdict == "same" and check.exact:
+        return Shown(check.cell, digest(record.result.correct))
+    if check.verdict in ("not here", "other weights"):
+        why = f"{check.cell} could not be run: {check.notes[0] if check.notes else check.verdict}"
+        return Shown(check.cell, "", why.removesuffix("."), ran=False)
+    now = "no number" if check.now is None else f"{check.now:.2f} %"
+    return Shown(check.cell, "", f"{check.cell} has {now} now and had {check.stored:.2f} %")

@@ -1,0 +1,206 @@
+"""One of two codes that run the same cells side by side: a process that is asked by lines of JSON.
+
+``python -P -m ttabench.sweep.one_side`` answers with the code that it is started with, see `side_by_side`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ttabench
+from ttabench.cell import Cell, Result
+from ttabench.data.catalog import dataset as open_dataset
+from ttabench.measure.streams import checkpoint
+from ttabench.models.checkpoints import cache
+from ttabench.models.resolve import resolve_model
+from ttabench.models.trained_model import TrainedModel
+from ttabench.protocol import Protocol, parse_stream
+from ttabench.provenance import forget
+from ttabench.provenance.executed import Executed
+from ttabench.provenance.operations import Operations
+from ttabench.provenance.shown_definitions import functions_of, node_of
+from ttabench.provenance.staleness import code_of
+from ttabench.run.kept_objects import WorkerState
+from ttabench.sweep.attest import watching
+from ttabench.sweep.verify import Rerun, before
+
+FEWEST = 40
+"""Images of a cell, at least."""
+A_PART = 10
+"""Images of each part of a long stream."""
+SHORTEST = 250
+"""Images of a long stream without parts: two windows and a half."""
+
+
+VARIATIONS: tuple[dict[str, Any], ...] = (
+    {"held_out": 0.25}, {"contamination": "noise(0.2)"}, {"order": "dirichlet(0.5)"},
+    {"mode": "offline", "epochs": 1},
+)  # fmt: skip
+
+
+class Side:
+    """Answers questions about the code of this process; each method but `answer` is one."""
+
+    def __init__(self) -> None:
+        self._state = WorkerState()
+        self._functions: dict[str, tuple[Path, str]] = {}
+        self._executed = Executed({})
+        self._for_gpus: dict[str, list[ast.If | ast.IfExp]] = {}
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        ask = question.pop("ask")
+        return getattr(self, ask)(**question)
+
+    def place(self) -> str:
+        """The folder that has this code."""
+        return str(Path(ttabench.__file__).resolve().parents[1])
+
+    def code(self, cells: Sequence[dict[str, Any]]) -> list[list[Any]]:
+        """[hash, definitions] of the code of each cell, as it is on the disk now."""
+        forget()
+        codes = [code_of(Cell.from_json(cell)) for cell in cells]
+        return [[code.source, dict(code.definitions)] for code in codes]
+
+    def watch(self, changed: Sequence[str]) -> dict[str, Any]:
+        """Note what runs of these definitions; what `side_by_side` compares of their text.
+
+        values     those that are neither functions nor classes.
+        constants  definition → its numbers, and its names of devices.
+        for_gpus   branches that only a GPU takes.
+        """
+        self._functions = functions_of(changed)
+        self._executed = watching(self._functions)
+        nodes = {shown: node_of(shown) for shown in changed}
+        self._for_gpus = {shown: [*_for_gpus(node)] for shown, node in nodes.items() if node is not None}
+        return {
+            "values": [shown for shown, node in nodes.items() if node is None],
+            "constants": {s: sorted(_constants(node)) for s, node in nodes.items() if node is not None},
+            "for_gpus": sorted(ast.unparse(each) for of in self._for_gpus.values() for each in of),
+        }
+
+    def run(self, cell: dict[str, Any], folder: str, whole: bool, varied: bool) -> dict[str, str]:
+        """What a cell gives: why it has no number, or a hash of all that torch computed for it.
+
+        whole   with all its images, and not with few.
+        varied  the cell runs with other protocols too, which few stored results have.
+        """
+        last = Cell.from_json(cell)
+        chain = [*before(last), last]
+        if not whole:
+            chain = [replace(each, protocol=few(each.protocol)) for each in chain]
+        torch.manual_seed(0)  # initial weights are drawn before those of a cell are put in their place
+        _stand_in(last, self._state)
+        self._state.keep("source seconds", _timed(last), lambda: 1.0, limit=64)
+        operations = Operations()
+        with self._executed.watched(), operations:
+            result = self._result(chain, Path(folder))
+            others = [self._result(other, Path(folder)) for other in (_varied(chain) if varied else ())]
+        if result.status != "ok":
+            return {"reason": result.reason}
+        found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
+        return {"digest": sha256("\n".join([operations.digest, *found]).encode()).hexdigest()[:16]}
+
+    def _result(self, chain: Sequence[Cell], folder: Path) -> Result:
+        """The result of the last cell of a continual run, or of a single cell."""
+        rerun = Rerun(tuple(chain), "cpu", folder)
+        if chain[-1].protocol.stream:  # it is saved after each batch, and goes on where it was stopped
+            checkpoint.SECONDS = 0.0
+            with suppress(Stopped):
+                rerun(_stop_at_half, self._state)
+        return rerun(lambda event: None, self._state)[-1]
+
+    def missing(self) -> dict[str, str]:
+        """Definition → what did not run of it, for those that did not run as a whole."""
+        found: dict[str, str] = {}
+        lacking = self._executed.missing()
+        for shown, (file, name) in self._functions.items():
+            for_gpus = {line for branch in self._for_gpus[shown] for line in _lines(branch)}
+            texts = [text for line, text in lacking.get((str(file), name), ()) if line not in for_gpus]
+            if texts:
+                found[shown] = texts[0]
+        return found
+
+
+def _varied(chain: Sequence[Cell]) -> Iterator[Sequence[Cell]]:
+    """The same cells with other protocols, where they can have them."""
+    for change in VARIATIONS:
+        with suppress(ValueError):
+            yield [replace(each, protocol=replace(each.protocol, **change)) for each in chain]
+
+
+class Stopped(BaseException):
+    """A long stream is interrupted."""
+
+
+def _stop_at_half(event: Any) -> None:
+    if event.total and 2 * event.seen > event.total:
+        raise Stopped
+
+
+def few(protocol: Protocol) -> Protocol:
+    """The same protocol on few images: two batches and a half, or a short stream."""
+    images = 5 * protocol.batch_size // 2
+    if not protocol.stream:
+        return replace(protocol, limit=_least(protocol.limit, max(images, FEWEST)))
+    spec = parse_stream(protocol.stream)
+    if spec.length:
+        spec = replace(spec, length=min(spec.length, max(images, SHORTEST)))
+        return replace(protocol, stream=str(spec))
+    return replace(protocol, limit=_least(protocol.limit, A_PART))
+
+
+def _least(limit: int, images: int) -> int:
+    return min(limit or images, images)
+
+
+def _timed(cell: Cell) -> tuple[Any, ...]:
+    """The key under which a worker keeps the time of Source, which is measured again and again."""
+    return cell.arch, cell.dataset, cell.checkpoint, "cpu", cell.protocol.batch_size, cell.protocol.precision
+
+
+def _stand_in(cell: Cell, state: WorkerState) -> None:
+    """Where the weights of a cell are not here, its network has initial weights: they are no code."""
+    model = resolve_model(cell.arch, open_dataset(cell.dataset))
+    known = cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint)
+    if known is None and isinstance(model, TrainedModel):
+        about: dict[str, Any] = {"clean_accuracy": 0.0, "recipe": {}, "note": {}, "path": Path()}
+        loaded = cache.Loaded(classifier=model.build(), sha256=cell.checkpoint, **about)
+        state.keep("classifier", (cell.arch, cell.dataset, cell.checkpoint, "cpu"), lambda: loaded, limit=4)
+
+
+def _constants(node: ast.AST) -> set[str]:
+    constants = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+    return {repr(value) for value in constants if type(value) in (int, float) or value in ("cpu", "cuda")}
+
+
+def _for_gpus(node: ast.AST) -> list[ast.If | ast.IfExp]:
+    """The branches of a definition that ask for a GPU."""
+    branches = [part for part in ast.walk(node) if isinstance(part, ast.If | ast.IfExp)]
+    return [branch for branch in branches if "'cuda'" in ast.unparse(branch.test)]
+
+
+def _lines(branch: ast.If | ast.IfExp) -> range:
+    return range(branch.test.lineno, (branch.test.end_lineno or branch.test.lineno) + 1)
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what methods print is no answer
+    side = Side()
+    for line in sys.stdin:
+        print(json.dumps(side.answer(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Show that a change of code changed no number, by running the code before and after it side by side.
+
+Two processes run the same cells, one with the old code and one with the installed one. Both have to do the
+same torch operations with the same numbers, so it does not matter which kind of machine made the results. A
+change of the loop, of the worker and of what is measured beside is shown on few images, which run through
+each of its steps. Any other change is shown on whole cells. All changed functions have to run with all their
+branches, in the old code too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Self
+
+from ttabench.cell import Cell
+from ttabench.errors import UserError
+from ttabench.run.progress_events import CellProgress
+from ttabench.store import Record, Store
+from ttabench.store.attestations import Attestations
+from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
+from ttabench.sweep.verify import copied_paths
+
+__all__ = ["SideBySide"]
+
+ON_FEW_IMAGES = ("ttabench/measure/", "ttabench/observe/", "ttabench/run/")
+"""Code that does the same with each batch."""
+OLD = ", in the old code"
+"""After the name of a definition."""
+PACKAGES = ("", "methods", "reports")
+"""Folders of a checkout from which ttabench is imported."""
+
+
+class Code:
+    """A process that answers with one of the two codes, see `ttabench.sweep.one_side`."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: Any) -> None:
+        self.name, self._process, self._errors = name, process, errors
+
+    def send(self, ask: str, **question: Any) -> None:
+        try:
+            print(json.dumps({"ask": ask, **question}), file=self._process.stdin, flush=True)
+        except OSError:
+            raise self._ended() from None
+
+    def receive(self) -> Any:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise self._ended()
+        return json.loads(line)
+
+    def ask(self, ask: str, **question: Any) -> Any:
+        self.send(ask, **question)
+        return self.receive()
+
+    def _ended(self) -> UserError:
+        self._process.wait()
+        self._errors.seek(0)
+        *_, last = [*filter(str.strip, self._errors.read().splitlines()), "it printed nothing"][-2:]
+        return UserError(f"the process with the {self.name} ended ({last.strip()}); nothing is stored.")
+
+
+@contextmanager
+def _started(name: str, folder: Path | None) -> Iterator[Code]:
+    """A process with the code of a checkout, or with the installed code for None."""
+    # Of summaries that one process keeps on the disk, the other would not do the operations.
+    changed = {"TTABENCH_SOURCE_GB": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if folder is not None:
+        further = os.environ.get("PYTHONPATH", "")
+        places = [str(folder / package) for package in PACKAGES]
+        changed["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [further])])
+    with TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ttabench.sweep.one_side"], env={**os.environ, **changed}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
+        try:
+            yield Code(name, process, errors)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class SideBySide:
+    """The installed code beside that of a checkout. Use it as a context manager.
+
+    Raises UserError where the checkout has no code that answers.
+    """
+
+    name = "side by side"
+
+    def __init__(self, store: Store, old: Path) -> None:
+        self._store, self._old = store, old.resolve()
+        self._stack = ExitStack()
+        self._codes: list[list[Any]] = []
+        self._cells: list[dict[str, Any]] = []
+        self._whole = True
+
+    def __enter__(self) -> Self:
+        if not (self._old / "ttabench" / "sweep" / "one_side.py").is_file():
+            raise UserError(
+                f"{self._old} has no ttabench that can run side by side; expected a checkout of the commit "
+                "before the change, for example: git worktree add ../before COMMIT."
+            )
+        with self._stack as stack:
+            self._sides = [
+                stack.enter_context(_started("old code", self._old)),
+                stack.enter_context(_started("installed code", None)),
+            ]
+            if Path(self._sides[0].ask("place")) != self._old:
+                raise UserError(f"Python imports ttabench from elsewhere than {self._old}.")
+            self._folders = [str(stack.enter_context(copied_paths(self._store))) for _ in self._sides]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def _both(self, ask: str, **question: Any) -> list[Any]:
+        """The answers of both, which work at the same time."""
+        for side in self._sides:
+            side.send(ask, **question)
+        return [side.receive() for side in self._sides]
+
+    def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
+        """Groups that differ in settings, batch size or machine alone are joined."""
+        known = Attestations.read(self._store.root)
+        self._cells = [group.records[0].data["cell"] for group in groups]
+        self._codes = self._both("code", cells=self._cells)
+        joined: dict[tuple[str, ...], list[Group]] = defaultdict(list)
+        for group, (old, old_texts), (now, texts) in zip(groups, *self._codes, strict=True):
+            before, expected, stratum, machine = group.key
+            if now != expected:
+                raise code_changed()
+            if old != before and old not in known.links.get((before, stratum, machine), ()):
+                outcome.left[group.key] = f"{self._old} has not the code of these results"
+                continue
+            changed = [*texts_of(texts, old_texts), *(f"{name}{OLD}" for name in texts_of(old_texts, texts))]
+            joined[before, now, *_kind(group.records[0])].append(replace(group, changed=frozenset(changed)))
+        return [_joined(parts) for parts in joined.values()]
+
+    def watch(self, changed: frozenset[str]) -> dict[str, str]:
+        split = [[name.removesuffix(OLD) for name in changed if name.endswith(OLD)],
+                 [name for name in changed if not name.endswith(OLD)]]  # fmt: skip
+        for side, names in zip(self._sides, split, strict=True):
+            side.send("watch", changed=names)
+        old, now = (side.receive() for side in self._sides)
+        self._whole = not all(name.startswith(ON_FEW_IMAGES) for name in changed)
+        no_function = "it is neither a function nor a class; measure these cells again"
+        unshown = dict.fromkeys([*(f"{name}{OLD}" for name in old["values"]), *now["values"]], no_function)
+        known = {constant for constants in old["constants"].values() for constant in constants}
+        for name, constants in now["constants"].items():
+            if not self._whole and (new := [constant for constant in constants if constant not in known]):
+                unshown[name] = f"{new[0]} is new in it, and few images may not show what it does"
+        if old["for_gpus"] != now["for_gpus"]:
+            unshown |= dict.fromkeys(
+                changed, "branches for a GPU are not word for word those of the old code"
+            )
+        return unshown
+
+    def run(self, record: Record, turn: int) -> Iterator[Shown | CellProgress]:
+        cell = record.result.cell
+        yield CellProgress(str(cell), 1, 0, 0, 0, "with both codes")
+        for side, folder in zip(self._sides, self._folders, strict=True):
+            question = {"cell": record.data["cell"], "folder": folder, "whole": self._whole}
+            side.send("run", **question, varied=bool(turn))
+        yield _compared(cell, *(side.receive() for side in self._sides))
+
+    def missing(self) -> dict[str, str]:
+        old, now = self._both("missing")
+        return {**now, **{f"{name}{OLD}": why for name, why in old.items()}}
+
+    def check_code(self) -> None:
+        if self._both("code", cells=self._cells) != self._codes:
+            raise code_changed()
+
+
+def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:
+    if why := old.get("reason", ""):
+        return Shown(cell, "", f"{cell} could not be run: {why}".removesuffix("."), ran=False)
+    if why := now.get("reason", ""):
+        return Shown(cell, "", f"{cell} fails with the installed code: {why}".removesuffix("."))
+    if old != now:
+        return Shown(cell, "", f"the two codes compute something else for {cell}")
+    return Shown(cell, now["digest"])
+
+
+def _kind(record: Record) -> tuple[str, ...]:
+    """What cells have in common that go the same ways through the code."""
+    cell, protocol = record.data["cell"], record.data["cell"]["protocol"]
+    named = ("mode", "reset", "order", "contamination", "stream")
+    how = [str(protocol.get(name, "")).partition("(")[0] for name in named]
+    given = [name for name in ("held_out", "pace") if protocol.get(name)]
+    mixed = "mixed" if cell["corruption"] == "mixed" else ""
+    return cell["method"], cell["arch"], cell["dataset"], mixed, *how, *given
+
+
+def _joined(parts: Sequence[Group]) -> Group:
+    records = sorted((r for part in parts for r in part.records), key=lambda r: (r.result.seconds, r.cell_id))
+    changed = frozenset().union(*(part.changed for part in parts))
+    return Group(parts[0].key, changed, tuple(records))
