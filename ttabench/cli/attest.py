@@ -17,6 +17,10 @@ def attest(
     old: Annotated[
         Path | None, Option(metavar="CHECKOUT", help="The code before the change: run both side by side.")
     ] = None,
+    accept_old: Annotated[
+        bool,
+        Option("--accept-old", help="With --old: accept that branches of the old code did not run."),
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="List what would be measured; run nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -28,7 +32,8 @@ def attest(
     results may attest them, and no GPU.
 
     With --old, the sample runs with the old and with the installed code on this machine, whichever it is.
-    Both have to do the same torch operations with the same numbers.
+    Both have to do the same torch operations with the same numbers. Branches of the old code that did not
+    run are refused too; read them, and accept them with --accept-old if no stored cell takes them.
 
     Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command.
     """
@@ -50,7 +55,7 @@ def attest(
             print(f"{what} like {first}: {'; '.join(sorted(group.changed)[:3]) or 'other references'}")
         return
     outcome = None
-    way = nullcontext(MeasuredAgain(store)) if old is None else SideBySide(store, old)
+    way = nullcontext(MeasuredAgain(store)) if old is None else SideBySide(store, old, accept_old)
     with Display(len(groups), "cells", workers=1) as display, way as shown:
         for event in attesting.attest(store, shown):
             if isinstance(event, attesting.Outcome):

@@ -25,27 +25,24 @@ def functions_of(shown: Iterable[str]) -> dict[str, tuple[Path, str]]:
 
 
 def node_of(shown: str) -> ast.stmt | None:
-    """The syntax of a function, of a class without its functions, or of a field; None for anything else."""
+    """The syntax of a definition of ttabench, of a class without its functions; None for whole modules."""
     place, _, qualified = shown.partition(": ")
     file, (name, _, member) = _file(place), qualified.partition(".")
     top = ast.parse(file.read_bytes()).body if file is not None else []
-    named = (each for each in top if isinstance(each, Function | ast.ClassDef) and each.name == name)
-    node = next(named, None)
+    node = next((each for each in top if name in _names_of(each)), None)
     if not isinstance(node, ast.ClassDef):
         return node
     if member:
-        return next((each for each in node.body if member == _name_of(each)), None)
+        return next((each for each in node.body if member in _names_of(each)), None)
     node.body = [each for each in node.body if not isinstance(each, Function)] or [ast.Pass()]
     return node
 
 
-def _name_of(statement: ast.stmt) -> str:
-    """The name of a method or of a field with a type; "" of other statements of a class."""
-    if isinstance(statement, Function):
-        return statement.name
-    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        return statement.target.id
-    return ""
+def _names_of(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, Function | ast.ClassDef):
+        return [statement.name]
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _file(place: str) -> Path | None:

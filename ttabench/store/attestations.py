@@ -129,6 +129,7 @@ def append(
     refused: Sequence[tuple[str, str, str, str]],
     cells: Sequence[tuple[str, str]],
     executed: Sequence[str],
+    accepted: Sequence[str],
     written: float,
 ) -> None:
     """Add a line. Raises UserError where it cannot be written.
@@ -138,10 +139,12 @@ def append(
     refused   the same with the reason.
     cells     (id, digest of what is the same) of the cells that ran.
     executed  the changed definitions that ran.
+    accepted  branches of the old code that did not.
     """
     line = encode({
         "kind": "attestation", "way": way, "seed": seed, "environment": dict(environment), "same": list(same),
-        "refused": list(refused), "cells": list(cells), "executed": list(executed), "written": written,
+        "refused": list(refused), "cells": list(cells), "executed": list(executed),
+        "accepted": list(accepted), "written": written,
     })  # fmt: skip
     path = folder / FILE
     check_plain(path)

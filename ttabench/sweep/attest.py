@@ -79,6 +79,7 @@ class Outcome:
     refused  group → why not.
     left     group → why it was not tried, or could not be.
     cells    (id, digest) of the cells that ran and are the same.
+    accepted  see `Way`.
     """
 
     same: list[Group] = field(default_factory=list)
@@ -86,12 +87,17 @@ class Outcome:
     left: dict[Key, str] = field(default_factory=dict)
     cells: list[tuple[str, str]] = field(default_factory=list)
     groups: dict[Key, Group] = field(default_factory=dict)
+    accepted: Sequence[str] = ()
 
 
 class Way(Protocol):
-    """How a cell of the sample shows that its number is the same."""
+    """How a cell of the sample shows that its number is the same.
+
+    accepted  what of the old code did not run, and was accepted.
+    """
 
     name: str
+    accepted: Sequence[str]
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         """The groups to try, some of them joined; why others are not goes to `outcome`."""
@@ -171,6 +177,7 @@ def attest(store: Store, way: Way) -> Iterator[Outcome | Shown | CellProgress]:
     way.check_code()
     _judge(todo, failed, way.missing() | unshown, outcome)
     if outcome.same or any(shown.ran for shown in failed.values()):
+        outcome.accepted = way.accepted
         _store(store, outcome, todo, seed, way.name)
     yield outcome
 
@@ -214,15 +221,15 @@ def _draw(
     seed: int,
     failed: Mapping[Key, Shown],
 ) -> list[tuple[Group, Record]]:
-    """The next cell of each group: at first one of the cheapest; later others, while branches are missing."""
+    """The next cell of each group, one of the cheapest; later only where branches are missing."""
     drawn = []
     for group in groups:
         left = [record for record in group.records if record.cell_id not in sample]
         if not left or group.key in failed or (turn and not group.changed & missing.keys()):
             continue
-        cheap = left[: max(1, len(left) // 4)] if not turn else left
+        cheap = left[: max(1, len(left) // 4)]
         drawn.append((group, random.Random(f"{seed} {turn} {group.key}").choice(cheap)))
-    return drawn
+    return sorted(drawn, key=lambda pair: pair[1].result.seconds)
 
 
 def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way: str) -> None:
@@ -242,7 +249,8 @@ def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way
     for line in lines.values():
         append(
             store.root, way=way, seed=seed, environment=line["environment"], same=sorted(line["same"]),
-            refused=sorted(line["refused"]), cells=outcome.cells, executed=executed, written=time.time(),
+            refused=sorted(line["refused"]), cells=outcome.cells, executed=executed,
+            accepted=outcome.accepted, written=time.time(),
         )  # fmt: skip
 
 
@@ -274,6 +282,8 @@ def summary(outcome: Outcome) -> list[str]:
     if outcome.same:
         keys = [group.key for group in outcome.same]
         lines.append(f"{cells(keys)} attested, with {counted(len(outcome.cells), 'cell')} of them run again.")
+    if outcome.accepted:
+        lines.append(f"Of the old code, this did not run and was accepted: {'; '.join(outcome.accepted)}.")
     for title, found in (("refused", outcome.refused), ("not tried", outcome.left)):
         by_reason: dict[str, list[Key]] = defaultdict(list)
         for key, why in found.items():
@@ -294,5 +304,5 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     same = {group.key: "" for group in outcome.same}
     return {
         "attested": listed(same), "refused": listed(outcome.refused), "not_tried": listed(outcome.left),
-        "measured": [cell for cell, _ in outcome.cells],
+        "measured": [cell for cell, _ in outcome.cells], "accepted": list(outcome.accepted),
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """One of two codes that run the same cells side by side: a process that is asked by lines of JSON.
 
-``python -P -m ttabench.sweep.one_side`` answers with the code that it is started with, see `side_by_side`.
+This file answers with the ttabench that it imports, which need not be the one that it belongs to; see
+`side_by_side`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import torch
 import ttabench
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.mixed import MIXED
 from ttabench.measure.streams import checkpoint
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
@@ -35,18 +38,19 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.sweep.attest import watching
 from ttabench.sweep.verify import Rerun, before
 
-FEWEST = 40
-"""Images of a cell, at least."""
-A_PART = 10
-"""Images of each part of a long stream."""
-SHORTEST = 250
+BATCH, IMAGES = 16, 40
+A_PART, ROUNDS = 10, 2
+"""Images of each part of a long stream, and how often the parts come back."""
+LENGTH = 250
 """Images of a long stream without parts: two windows and a half."""
-
-
+NEVER = 1e9
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+PLAIN: dict[str, Any] = {"order": "iid", "reset": "per_corruption", "pace": 0.0, "pace_ratio": 1.0}
 VARIATIONS: tuple[dict[str, Any], ...] = (
-    {"held_out": 0.25}, {"contamination": "noise(0.2)"}, {"order": "dirichlet(0.5)"},
-    {"mode": "offline", "epochs": 1},
+    {"limit": 0}, {"limit": 2 * BATCH + 1}, {"held_out": 0.25}, {"contamination": "noise(0.2)"},
+    {"order": "dirichlet(0.5)"}, {"order": "dirichlet(0)"}, {"mode": "offline", "epochs": 1},
 )  # fmt: skip
+"""Other protocols than a cell has: all images, a last batch of one image …"""
 
 
 class Side:
@@ -75,18 +79,21 @@ class Side:
     def watch(self, changed: Sequence[str]) -> dict[str, Any]:
         """Note what runs of these definitions; what `side_by_side` compares of their text.
 
+        unknown    those of which no text is known.
         values     those that are neither functions nor classes.
         constants  definition → its numbers, and its names of devices.
         for_gpus   branches that only a GPU takes.
         """
         self._functions = functions_of(changed)
         self._executed = watching(self._functions)
-        nodes = {shown: node_of(shown) for shown in changed}
-        self._for_gpus = {shown: [*_for_gpus(node)] for shown, node in nodes.items() if node is not None}
+        found = {shown: node_of(shown) for shown in changed}
+        nodes = {shown: node for shown, node in found.items() if node is not None}
+        self._for_gpus = {shown: _for_gpus(node) for shown, node in nodes.items()}
         return {
-            "values": [shown for shown, node in nodes.items() if node is None],
-            "constants": {s: sorted(_constants(node)) for s, node in nodes.items() if node is not None},
-            "for_gpus": sorted(ast.unparse(each) for of in self._for_gpus.values() for each in of),
+            "unknown": [shown for shown in changed if shown not in nodes],
+            "values": [shown for shown, node in nodes.items() if not isinstance(node, DEFINED)],
+            "constants": {shown: sorted(_constants(node)) for shown, node in nodes.items()},
+            "for_gpus": sorted({ast.unparse(each) for of in self._for_gpus.values() for each in of}),
         }
 
     def run(self, cell: dict[str, Any], folder: str, whole: bool, varied: bool) -> dict[str, str]:
@@ -105,59 +112,85 @@ class Side:
         operations = Operations()
         with self._executed.watched(), operations:
             result = self._result(chain, Path(folder))
-            others = [self._result(other, Path(folder)) for other in (_varied(chain) if varied else ())]
+            others = [*self._others(chain, Path(folder))] if varied else []
         if result.status != "ok":
             return {"reason": result.reason}
         found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
         return {"digest": sha256("\n".join([operations.digest, *found]).encode()).hexdigest()[:16]}
 
+    def _others(self, chain: Sequence[Cell], folder: Path) -> Iterator[Result]:
+        """The same cells with other protocols, where they can have them, and with one class less."""
+        for cell in _varied(chain[-1]):
+            yield self._result([cell], folder)
+        data = open_dataset(chain[-1].dataset)
+        data.scored_classes = tuple(range(data.num_classes - 1))
+        self._state.drop("dataset")
+        self._state.keep("dataset", chain[-1].dataset, lambda: data, limit=4)
+        yield self._result(chain, folder)
+        self._state.drop("dataset")
+
     def _result(self, chain: Sequence[Cell], folder: Path) -> Result:
         """The result of the last cell of a continual run, or of a single cell."""
         rerun = Rerun(tuple(chain), "cpu", folder)
-        if chain[-1].protocol.stream:  # it is saved after each batch, and goes on where it was stopped
+        if chain[-1].protocol.stream:  # it is saved after each batch, stopped, and goes on without
             checkpoint.SECONDS = 0.0
             with suppress(Stopped):
-                rerun(_stop_at_half, self._state)
+                rerun(_stopping(), self._state)
+            checkpoint.SECONDS = NEVER
         return rerun(lambda event: None, self._state)[-1]
 
-    def missing(self) -> dict[str, str]:
+    def missing(self) -> dict[str, list[str]]:
         """Definition → what did not run of it, for those that did not run as a whole."""
-        found: dict[str, str] = {}
+        found: dict[str, list[str]] = {}
         lacking = self._executed.missing()
         for shown, (file, name) in self._functions.items():
             for_gpus = {line for branch in self._for_gpus[shown] for line in _lines(branch)}
             texts = [text for line, text in lacking.get((str(file), name), ()) if line not in for_gpus]
             if texts:
-                found[shown] = texts[0]
+                found[shown] = texts
         return found
 
 
-def _varied(chain: Sequence[Cell]) -> Iterator[Sequence[Cell]]:
-    """The same cells with other protocols, where they can have them."""
+def _varied(cell: Cell) -> Iterator[Cell]:
+    """The cell with other protocols, and as a long stream; those that it can have."""
+    if cell.protocol.stream:
+        return
+    single = replace(cell, history=())
     for change in VARIATIONS:
         with suppress(ValueError):
-            yield [replace(each, protocol=replace(each.protocol, **change)) for each in chain]
+            yield replace(single, protocol=replace(cell.protocol, **{**PLAIN, **change}))
+    with suppress(ValueError):
+        name = "fog" if cell.corruption == MIXED else cell.corruption
+        stream = {"stream": f"recurring(2,corruptions={name})", "reset": "continual"}
+        long = replace(cell.protocol, **{**PLAIN, **stream, "limit": A_PART})
+        yield replace(single, corruption="recurring", protocol=long)
 
 
 class Stopped(BaseException):
     """A long stream is interrupted."""
 
 
-def _stop_at_half(event: Any) -> None:
-    if event.total and 2 * event.seen > event.total:
-        raise Stopped
+def _stopping() -> Callable[[Any], None]:
+    """Hears of progress, and stops a stream after its second batch."""
+    batches = count(1)
+
+    def hear(event: Any) -> None:
+        if event.scored and next(batches) == 2:
+            raise Stopped
+
+    return hear
 
 
 def few(protocol: Protocol) -> Protocol:
-    """The same protocol on few images: two batches and a half, or a short stream."""
-    images = 5 * protocol.batch_size // 2
+    """The same protocol on few images: two small batches and a half, or a short stream of such batches."""
+    small = replace(protocol, batch_size=min(protocol.batch_size, BATCH))
     if not protocol.stream:
-        return replace(protocol, limit=_least(protocol.limit, max(images, FEWEST)))
+        return replace(small, limit=_least(protocol.limit, IMAGES))
     spec = parse_stream(protocol.stream)
     if spec.length:
-        spec = replace(spec, length=min(spec.length, max(images, SHORTEST)))
-        return replace(protocol, stream=str(spec))
-    return replace(protocol, limit=_least(protocol.limit, A_PART))
+        return replace(small, stream=str(replace(spec, length=min(spec.length, LENGTH))))
+    short = replace(spec, rounds=min(spec.rounds, ROUNDS))
+    return replace(small, stream=str(short), limit=_least(protocol.limit, A_PART))
 
 
 def _least(limit: int, images: int) -> int:
@@ -180,8 +213,9 @@ def _stand_in(cell: Cell, state: WorkerState) -> None:
 
 
 def _constants(node: ast.AST) -> set[str]:
-    constants = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
-    return {repr(value) for value in constants if type(value) in (int, float) or value in ("cpu", "cuda")}
+    values = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    numbers = {repr(float(value)) for value in values if isinstance(value, int | float)}
+    return numbers | {value for value in values if isinstance(value, str) and value in ("cpu", "cuda")}
 
 
 def _for_gpus(node: ast.AST) -> list[ast.If | ast.IfExp]:

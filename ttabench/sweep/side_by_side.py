@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError
+from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import Attestations
@@ -64,8 +65,8 @@ class Code:
     def _ended(self) -> UserError:
         self._process.wait()
         self._errors.seek(0)
-        *_, last = [*filter(str.strip, self._errors.read().splitlines()), "it printed nothing"][-2:]
-        return UserError(f"the process with the {self.name} ended ({last.strip()}); nothing is stored.")
+        said = [line for line in self._errors.read().splitlines() if line.strip()] or ["it printed nothing"]
+        return UserError(f"the process with the {self.name} ended ({said[-1].strip()}); nothing is stored.")
 
 
 @contextmanager
@@ -79,8 +80,8 @@ def _started(name: str, folder: Path | None) -> Iterator[Code]:
         changed["PYTHONPATH"] = os.pathsep.join([*places, *filter(None, [further])])
     with TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ttabench.sweep.one_side"], env={**os.environ, **changed}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            [sys.executable, "-P", str(Path(__file__).with_name("one_side.py"))], text=True,
+            env={**os.environ, **changed}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
         )  # fmt: skip
         try:
             yield Code(name, process, errors)
@@ -92,17 +93,21 @@ def _started(name: str, folder: Path | None) -> Iterator[Code]:
 class SideBySide:
     """The installed code beside that of a checkout. Use it as a context manager.
 
+    accept_old  take branches of the old code that did not run as read; they are listed in `accepted`.
+
     Raises UserError where the checkout has no code that answers.
     """
 
     name = "side by side"
 
-    def __init__(self, store: Store, old: Path) -> None:
+    accepted: Sequence[str] = ()
+
+    def __init__(self, store: Store, old: Path, accept_old: bool = False) -> None:
         self._store, self._old = store, old.resolve()
         self._stack = ExitStack()
         self._codes: list[list[Any]] = []
         self._cells: list[dict[str, Any]] = []
-        self._whole = True
+        self._whole, self._accept_old = True, accept_old
 
     def __enter__(self) -> Self:
         if not (self._old / "ttabench" / "sweep" / "one_side.py").is_file():
@@ -154,8 +159,9 @@ class SideBySide:
             side.send("watch", changed=names)
         old, now = (side.receive() for side in self._sides)
         self._whole = not all(name.startswith(ON_FEW_IMAGES) for name in changed)
-        no_function = "it is neither a function nor a class; measure these cells again"
-        unshown = dict.fromkeys([*(f"{name}{OLD}" for name in old["values"]), *now["values"]], no_function)
+        changed_values = {*now["values"]} & {*old["values"]}
+        not_run = [*now["unknown"], *changed_values, *(f"{name}{OLD}" for name in old["unknown"])]
+        unshown = dict.fromkeys(not_run, "it is neither a function nor a class; measure these cells again")
         known = {constant for constants in old["constants"].values() for constant in constants}
         for name, constants in now["constants"].items():
             if not self._whole and (new := [constant for constant in constants if constant not in known]):
@@ -176,7 +182,11 @@ class SideBySide:
 
     def missing(self) -> dict[str, str]:
         old, now = self._both("missing")
-        return {**now, **{f"{name}{OLD}": why for name, why in old.items()}}
+        if self._accept_old:  # a function has to run, and its branches need not
+            self.accepted = sorted(f"{name}: {why}" for name, whys in old.items() for why in whys)
+            old = {name: whys for name, whys in old.items() if NOT_AT_ALL in whys}
+        old = {f"{name}{OLD}": whys for name, whys in old.items()}
+        return {name: whys[0] for name, whys in (now | old).items()}
 
     def check_code(self) -> None:
         if self._both("code", cells=self._cells) != self._codes:

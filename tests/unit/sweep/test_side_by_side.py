@@ -15,7 +15,7 @@ from tests.unit.conftest import Output
 from tests.unit.sweep.test_attest import edit_environment
 from ttabench.protocol import Protocol
 from ttabench.store.attestations import FILE
-from ttabench.sweep.one_side import FEWEST, few
+from ttabench.sweep.one_side import few
 from ttabench.sweep.side_by_side import PACKAGES
 from ttabench.system.checked_lines import decode
 
@@ -139,10 +139,12 @@ def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: 
 
 
 def test_few_images_are_two_batches_and_a_half() -> None:
-    assert few(Protocol(batch_size=200)).limit == 500
-    assert few(Protocol(batch_size=200, limit=300)).limit == 300
-    assert few(Protocol(batch_size=1)).limit == FEWEST
+    assert few(Protocol(batch_size=200)) == Protocol(batch_size=16, limit=40)
+    assert few(Protocol(batch_size=8, limit=30)) == Protocol(batch_size=8, limit=30)
     recurring = few(Protocol(batch_size=64, stream="recurring(20)", reset="continual"))
-    assert (recurring.limit, recurring.stream) == (10, "recurring(20)")
+    assert (recurring.batch_size, recurring.limit, recurring.stream) == (16, 10, "recurring(2)")
+    assert few(Protocol(stream="gradual", reset="continual")).stream == "gradual"
     ccc = few(Protocol(batch_size=64, stream="ccc(40,length=7500,speed=100)", reset="continual"))
     assert (ccc.limit, ccc.spec.length, ccc.spec.speed) == (0, 250, 100)
+    dynamic = few(Protocol(stream="cdc(0.5,rounds=9)", reset="continual"))
+    assert (dynamic.limit, dynamic.stream) == (10, "cdc(0.5,rounds=2)")
