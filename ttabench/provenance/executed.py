@@ -116,6 +116,8 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
         name = instruction.opname  # such as POP_JUMP_IF_TRUE, and POP_JUMP_FORWARD_IF_TRUE in Python 3.11
         if not ("JUMP" in name and "_IF_" in name) and name != "FOR_ITER":
             continue
+        if instructions[at - 1].opname == "WITH_EXCEPT_START":
+            continue  # after an error in a with block; it gives no number
         ways = [instruction.argval]
         if at + 1 < len(instructions):
             ways.append(instructions[at + 1].offset)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 __all__ = ["Operations"]
 
 
+RESERVING = ("set_", "resize_")  # their result may be memory that is written to later
 PLAIN = (str, int, float, complex, NoneType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
@@ -21,7 +22,7 @@ class Operations(TorchDispatchMode):
     """A hash over the operations of a block: their order, names, arguments, and every bit of their results.
 
     Operations of a backward pass count too. Images and weights from elsewhere count as soon as something is
-    computed with them. What is in memory that was only reserved does not count.
+    computed with them. Memory that was only reserved is filled with zeros.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,10 @@ class Operations(TorchDispatchMode):
         self.count += 1
         text = [str(operation), *map(_argument, tree_leaves((args, kwargs)))]
         self._hash.update("\n".join(text).encode())
-        if not _new_view(operation) and not _reserves(operation):
+        name = operation.name().partition("::")[2].partition(".")[0]
+        if "empty" in name:
+            result.zero_()  # a saved state may have memory that nothing writes to
+        elif name not in RESERVING and not _new_view(operation):
             for each in tree_leaves(result):
                 self._hash.update(_bits(each) if isinstance(each, Tensor) else _argument(each).encode())
         return result
@@ -55,12 +59,6 @@ def _new_view(operation: Any) -> bool:
     """Whether the result is another view of an argument: it has no bits of its own."""
     aliases = [each.alias_info for each in operation._schema.returns]
     return any(alias is not None and not alias.is_write for alias in aliases)
-
-
-def _reserves(operation: Any) -> bool:
-    """Whether the result may be memory that nothing has written to yet."""
-    name = operation.name().partition("::")[2].partition(".")[0]
-    return "empty" in name or name in ("set_", "resize_")
 
 
 def _bits(tensor: Tensor) -> bytes:

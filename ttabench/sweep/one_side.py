@@ -161,7 +161,7 @@ def _varied(cell: Cell) -> Iterator[Cell]:
             yield replace(single, protocol=replace(cell.protocol, **{**PLAIN, **change}))
     with suppress(ValueError):
         name = "fog" if cell.corruption == MIXED else cell.corruption
-        stream = {"stream": f"recurring(2,corruptions={name})", "reset": "continual"}
+        stream = {"stream": f"recurring(4,corruptions={name})", "reset": "continual"}
         long = replace(cell.protocol, **{**PLAIN, **stream, "limit": A_PART})
         yield replace(single, corruption="recurring", protocol=long)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,16 @@ def test_a_branch_that_only_raises_need_not_run(tmp_path: Path) -> None:
     file = tmp_path / "branches.py"
     file.write_text("def f(a, b):\n    if a:\n        raise ValueError(b)\n    return b\n")
     assert missing(file, [(0, 1)]) == []
+
+
+def test_an_error_that_leaves_a_with_block_is_no_branch(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(
+        "import contextlib\n\n\ndef f(a, b):\n    with contextlib.nullcontext():\n        return b // a\n"
+    )
+    executed = Executed({file: {"f"}})
+    space: dict[str, Any] = {}
+    exec(compile(file.read_bytes(), str(file), "exec"), space)
+    with executed.watched(), contextlib.suppress(ZeroDivisionError):
+        space["f"](0, 1)
+    assert executed.missing() == {}

@@ -56,3 +56,11 @@ def test_random_numbers_and_memory_that_is_only_reserved() -> None:
 
     assert digest(drawn(0)) == digest(drawn(0))
     assert digest(drawn(0)) != digest(drawn(1))
+
+
+def test_reserved_memory_is_zero_in_every_run() -> None:
+    with Operations():
+        assert not torch.empty(100_000).any()
+        assert not torch.empty_like(X).any()
+        storage = X.clone()
+        assert (torch.empty(0).set_(storage) == X).all()
