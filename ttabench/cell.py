@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -60,23 +61,8 @@ class Cell:
     @cached_property
     def cell_id(self) -> str:
         """SHA-256 (hex) of everything that changes the number, and only of that: canonical JSON, no label."""
-        return hashlib.sha256(self._identity().encode()).hexdigest()
-
-    def _identity(self) -> str:
-        """``canonical`` of ``to_json`` without the label. Put together from parts that many cells share."""
-        head, history, baseline, foreign = _head(self), "", "", ""
-        if self.baseline:
-            baseline = f'"baseline":{_text(self.baseline)},'
-        if self.foreign:
-            foreign = f'"foreign":{_text(self.foreign)},'
-        if self.history:
-            history = f'"history":{canonical(list(self.history))},'
-        return (
-            f'{{"arch":{_text(self.arch)},{baseline}"checkpoint":{_text(self.checkpoint)},"config":{head[0]},'
-            f'"corruption":{_text(self.corruption)},"dataset":{_text(self.dataset)},'
-            f'"fingerprint":{_text(self.fingerprint)},{foreign}{history}"method":{_text(self.method)},'
-            f'"protocol":{head[1]},"seed":{_whole(self.seed)},"severity":{_whole(self.severity)}}}'
-        )
+        config, protocol, *_ = _head(self)
+        return identity(vars(self), config, protocol)
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -108,7 +94,44 @@ class Cell:
         return f"{self.label} · {where} · seed {self.seed}"
 
 
+def stored_identity(cell: Mapping[str, Any]) -> str:
+    """The :attr:`Cell.cell_id` of a cell as ``to_json`` gives it."""
+    return identity(cell, canonical_settings(cell["config"]), canonical_settings(cell["protocol"]))
+
+
+def identity(cell: Mapping[str, Any], config: str, protocol: str) -> str:
+    """SHA-256 (hex) of ``canonical`` of a cell without its label, of which many cells share two parts."""
+    history, baseline, foreign = "", "", ""
+    if cell.get("baseline"):
+        baseline = f'"baseline":{_text(cell["baseline"])},'
+    if cell.get("foreign"):
+        foreign = f'"foreign":{_text(cell["foreign"])},'
+    if cell.get("history"):
+        history = f'"history":{canonical(cell["history"])},'
+    text = (
+        f'{{"arch":{_text(cell["arch"])},{baseline}"checkpoint":{_text(cell["checkpoint"])},'
+        f'"config":{config},"corruption":{_text(cell["corruption"])},"dataset":{_text(cell["dataset"])},'
+        f'"fingerprint":{_text(cell["fingerprint"])},{foreign}{history}"method":{_text(cell["method"])},'
+        f'"protocol":{protocol},"seed":{_whole(cell["seed"])},"severity":{_whole(cell["severity"])}}}'
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 _text = json.encoder.encode_basestring_ascii
+_settings: dict[str, str] = {}
+
+
+def canonical_settings(settings: dict[str, Any]) -> str:
+    """:func:`canonical` of settings that many stored cells share, made once for all of them.
+
+    They are found by how Python spells them, as 1, 1.0 and True are equal and their JSON is not.
+    """
+    key = repr(settings)
+    if (text := _settings.get(key)) is None:
+        if len(_settings) >= 1024:
+            _settings.clear()
+        text = _settings[key] = canonical(settings)
+    return text
 
 
 def _whole(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ttabench.cell import canonical
+from ttabench.cell import canonical_settings
 from ttabench.store.record import PROTOCOL, Record
 
 COST = (
@@ -49,36 +49,38 @@ MISSING = "missing"
 DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
 
 
-_OF_CELL = frozenset(("arch", "dataset", "corruption", "severity", "seed", "baseline", "foreign",
-                      "checkpoint", "fingerprint"))  # fmt: skip
-_OF_RESULT = frozenset(("n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason"))
 _OF_DETAILS, _OF_COST, _OF_SCORES = map(frozenset, (DETAILS, COST, SCORES))
 _ABSENT: dict[str, Any] = {
-    **PROTOCOL, **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN)),
-    **dict.fromkeys(("baseline", "foreign", "reason", *DETAILS), ""),
-    "n_images": 0, "clean_accuracy": None, "accuracy": None, "seconds": 0.0,
-}  # fmt: skip
-"""The columns that a record may lack: most lack most of them."""
+    **PROTOCOL, **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN)), **dict.fromkeys(DETAILS, "")
+}
+"""What a record may lack: most records lack most of it."""
 
 
 def row(record: Record) -> dict[str, Any]:
     """A record as one row of the cells table."""
     data, cell, environment = record.data, record.data["cell"], record.environment
-    details, changed = data.get("details", {}), record.changes
+    details, attested = data.get("details", {}), record.attested
+    changed = () if attested else record.code_changes
     return {
         **_ABSENT,
-        "method": cell["label"], "base": cell["method"], "config": canonical(cell["config"]),
-        **_some(cell, _OF_CELL), **cell["protocol"],
+        "method": cell["label"], "base": cell["method"], "config": canonical_settings(cell["config"]),
+        "arch": cell["arch"], "dataset": cell["dataset"], "corruption": cell["corruption"],
+        "severity": cell["severity"], "seed": cell["seed"], **cell["protocol"],
+        "foreign": cell.get("foreign", ""), "baseline": cell.get("baseline", ""),
         "history": " ".join(cell.get("history", ())),
-        **_some(data, _OF_RESULT), **_some(details, _OF_DETAILS),
-        **_some(details.get("cost", {}), _OF_COST), **_some(details.get("unlabelled", {}), _OF_SCORES),
+        "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
+        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
+        "reason": data.get("reason", ""), **_some(details, _OF_DETAILS),
+        **(_some(details["cost"], _OF_COST) if "cost" in details else {}),
+        **(_some(details["unlabelled"], _OF_SCORES) if "unlabelled" in details else {}),
         **(_unknown(details["unknown"]) if "unknown" in details else {}),
         "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
-        "stale": bool(changed), "stale_because": "; ".join(changed), "attested": record.attested,
+        "stale": bool(changed), "stale_because": "; ".join(changed), "attested": attested,
         "code": record.source,
         "device": environment.get("device", ""), "processor": environment.get("processor", ""),
         "threads": environment.get("threads", 0),
         "versions": " ".join([f"{k} {v}" for k, v in environment.get("versions", {}).items()]),
+        "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"],
         "cell_id": record.cell_id, "written": record.written,
     }  # fmt: skip
 

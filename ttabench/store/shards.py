@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ttabench.cell import Cell, Status, canonical
+from ttabench.cell import Cell, Status, canonical, stored_identity
 from ttabench.errors import UserError, counted, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.store.attestations import NONE, Attestations
@@ -123,7 +123,9 @@ def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
     Raises Damaged or another ValueError where a result is not one, or its id that of another cell.
     """
     cell = data["cell"]
-    if cell.keys() - OPTIONAL != CELL_KEYS or not cell["protocol"].keys() <= PROTOCOL.keys():
+    if cell.keys() != CELL_KEYS and cell.keys() - OPTIONAL != CELL_KEYS:
+        raise ValueError("it is not the cell of this version")
+    if not cell["protocol"].keys() <= PROTOCOL.keys():
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
@@ -131,8 +133,7 @@ def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
     if quick:
         data.pop("correct", None)
         return b""
-    identity = {name: value for name, value in cell.items() if name != "label"}
-    if hashlib.sha256(canonical(identity).encode()).hexdigest() != data["id"]:
+    if stored_identity(cell) != data["id"]:
         raise Damaged("its id is not that of its cell")
     correct = base64.b64decode(data.get("correct", ""), validate=True)
     check_accuracy(data, correct)

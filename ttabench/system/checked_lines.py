@@ -39,9 +39,10 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     if mark and (tail[:-2] != _digest(head) or tail[-2:] != END):
         raise Damaged("its checksum is not that of its content")
     try:
-        data = json.loads(line)
-        if not (line.isascii() and b"\\" not in line and b"::" not in line and b"##" not in line):
-            data = plain(data)
+        if line.isascii() and b"\\" not in line and b"::" not in line and b"#" not in line:
+            data = json.loads(line.decode())  # of bytes, it would look for the encoding
+        else:
+            data = plain(json.loads(line))
     except ValueError:
         raise Damaged("it is not JSON") from None
     except RecursionError:
