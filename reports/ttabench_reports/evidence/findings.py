@@ -326,18 +326,27 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
     of = len(table.main)
     for n in sorted({len(share) for share in shares.values()}):
         same = [row for row in rows if id(row) in shares and len(shares[id(row)]) == n]
-        draws = stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
-        drawn = {id(row): of * draws[:, k] for k, row in enumerate(same)}
-        for row in (row for row in same if id(row) in by_row):
-            paired, base = paired_with(row, table), row.baseline
-            if spread := paired.spread(row, None, table.main):
-                low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)]))
+        draws = of * stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
+        places = {id(row): k for k, row in enumerate(same)}
+        ours = [row for row in same if id(row) in by_row]
+        for row, bounds in zip(ours, _bounds(draws[:, [places[id(row)] for row in ours]]), strict=True):
+            if spread := paired_with(row, table).spread(row, None, table.main):
+                low, high = (100 / of * bound for bound in spread.between(*bounds))
                 by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
-            spread = paired.spread(row, base, table.main) if base and id(base) in drawn else None
+        raised = [(row, row.baseline) for row in ours if row.baseline and id(row.baseline) in places]
+        rises = draws[:, [places[id(row)] for row, _ in raised]]
+        rises -= draws[:, [places[id(base)] for _, base in raised]]
+        for (row, base), bounds in zip(raised, _bounds(rises), strict=True):
+            spread = paired_with(row, table).spread(row, base, table.main)
             # Source may lack a seed of the row: what is left is another increase than the printed one.
-            if base and spread and spread.n_seeds == row.about["seeds"]:
-                low, high = (100 / of * bound for bound in spread.interval(drawn[id(row)] - drawn[id(base)]))
+            if spread and spread.n_seeds == row.about["seeds"]:
+                low, high = (100 / of * bound for bound in spread.between(*bounds))
                 by_row[id(row)].rise_interval = (low, high)
+
+
+def _bounds(draws: NDArray[np.float32]) -> list[tuple[float, float]]:
+    """The percentiles of each of several rows (times, rows)."""
+    return [(low, high) for low, high in stats.percentiles(draws).T.tolist()]
 
 
 def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
