@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from ttabench.system.garbage_collection import frozen, paused
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -19,6 +21,7 @@ MAY_BE_NONE = "ablation"  # the format that not all results have
 MANY = 10  # files that a terminal lists by name; more are counted by kind
 
 
+@paused()
 def report(
     results: Annotated[
         list[Path] | None,
@@ -97,7 +100,6 @@ def report(
     from ttabench.registry import report as find
     from ttabench.registry import view
     from ttabench.system.files import writing
-    from ttabench.system.garbage_collection import frozen
 
     if audit_published:
         from rich.console import Console

@@ -27,9 +27,13 @@ def paused() -> Iterator[None]:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """The collector looks only at objects that are made from now on, such as figures."""
+    """The collector looks only at objects that are made from now on, such as figures; also within `paused`."""
+    was = gc.isenabled()
     gc.freeze()
+    gc.enable()
     try:
         yield
     finally:
         gc.unfreeze()
+        if not was:
+            gc.disable()
