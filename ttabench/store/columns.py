@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
+from sys import intern
 from typing import Any
 
 from ttabench.cell import canonical_settings
@@ -56,31 +58,35 @@ _ABSENT: dict[str, Any] = {
 """What a record may lack: most records lack most of it."""
 
 
+OF_CELL = itemgetter("label", "method", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
+
+
 def row(record: Record) -> dict[str, Any]:
-    """A record as one row of the cells table."""
+    """A record as one row of the cells table. Texts that many rows share are one object: pandas is faster."""
     data, cell, environment = record.data, record.data["cell"], record.environment
+    label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, OF_CELL(cell))
     details, attested = data.get("details", {}), record.attested
     changed = () if attested else record.code_changes
     return {
         **_ABSENT,
-        "method": cell["label"], "base": cell["method"], "config": canonical_settings(cell["config"]),
-        "arch": cell["arch"], "dataset": cell["dataset"], "corruption": cell["corruption"],
+        "method": label, "base": method, "config": canonical_settings(cell["config"]),
+        "arch": arch, "dataset": dataset, "corruption": corruption,
         "severity": cell["severity"], "seed": cell["seed"], **cell["protocol"],
         "foreign": cell.get("foreign", ""), "baseline": cell.get("baseline", ""),
         "history": " ".join(cell.get("history", ())),
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
-        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": data["status"],
+        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": intern(data["status"]),
         "reason": data.get("reason", ""), **_some(details, _OF_DETAILS),
         **(_some(details["cost"], _OF_COST) if "cost" in details else {}),
         **(_some(details["unlabelled"], _OF_SCORES) if "unlabelled" in details else {}),
         **(_unknown(details["unknown"]) if "unknown" in details else {}),
         "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
-        "stale": bool(changed), "stale_because": "; ".join(changed), "attested": attested,
-        "code": record.source,
+        "stale": bool(changed), "stale_because": intern("; ".join(changed)), "attested": attested,
+        "code": intern(record.source),
         "device": environment.get("device", ""), "processor": environment.get("processor", ""),
         "threads": environment.get("threads", 0),
-        "versions": " ".join([f"{k} {v}" for k, v in environment.get("versions", {}).items()]),
-        "checkpoint": cell["checkpoint"], "fingerprint": cell["fingerprint"],
+        "versions": intern(" ".join([f"{k} {v}" for k, v in environment.get("versions", {}).items()])),
+        "checkpoint": checkpoint, "fingerprint": fingerprint,
         "cell_id": record.cell_id, "written": record.written,
     }  # fmt: skip
 

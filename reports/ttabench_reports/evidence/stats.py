@@ -210,11 +210,12 @@ class Moments:
         flat = flat.astype(np.float32 if n <= 65_536 else np.float64)
         self.n = n
         self.sums = (flat @ np.ones(n, flat.dtype)).astype(float).reshape(methods, seeds)
+        self._totals: list[float] = self.sums.sum(axis=1).tolist()
         self.products = (flat @ flat.T).astype(float).reshape(methods, seeds, methods, seeds)
 
     def is_lower(self, method: int, other: int) -> bool:
         """Whether the mean of a method's values is below the other's."""
-        return bool(self.sums[method].sum() < self.sums[other].sum())
+        return self._totals[method] < self._totals[other]
 
     def spread(self, method: int, minus: int | None = None) -> Spread:
         """Of a method's values, or of its differences from another's."""
