@@ -66,7 +66,7 @@ def write(
 def planned_rows(cells: pd.DataFrame) -> list[dict[str, Any]]:
     """A row with a note for each method on a network of which no planned cell has a record."""
     names = ["dataset", "severity", "arch", "method"]
-    there = set(cells[names].itertuples(index=False, name=None))
+    there = set(cells[names].drop_duplicates().itertuples(index=False, name=None))
     return [
         {**{name: getattr(one, name) for name in names}, "notes": f"missing: {one.cells} planned cells"}
         for one in cells.attrs.get(MISSING, ())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import Literal
 
 Emphasis = Literal["", "best", "second"]
@@ -127,19 +128,20 @@ class Sheet:
         return replace(self._only(set(kept)), spared=spared)
 
     def _only(self, columns: set[int]) -> Sheet:
-        def spans(widths: Sequence[int]) -> list[int]:
+        @cache  # most lines have the same widths
+        def spans(*widths: int) -> list[int]:
             """How many of each entry's columns are kept."""
-            ends = [sum(widths[: n + 1]) for n in range(len(widths))]
+            ends = accumulate(widths)
             return [len(columns & set(range(e - w, e))) for e, w in zip(ends, widths, strict=True)]
 
         def cut(line: Line) -> list[Entry]:
-            kept = zip(line, spans([cell.span for cell in line]), strict=True)
+            kept = zip(line, spans(*[cell.span for cell in line]), strict=True)
             return [cell if cell.span == span else replace(cell, span=span) for cell, span in kept if span]
 
         groups = [
             Group(g.heading, [[cut(line) for line in block] for block in g.blocks]) for g in self.groups
         ]
-        kept = zip(self.over, spans([width for _, width in self.over]), strict=True)
+        kept = zip(self.over, spans(*[width for _, width in self.over]), strict=True)
         over = [(text, span) for (text, _), span in kept if span]
         heads = [head for n, head in enumerate(self.heads) if n in columns]
         return replace(self, heads=heads, groups=groups, over=over, cuts=(), spared=())

@@ -109,10 +109,14 @@ class _Page:
     body: float = 0.0
     marks: frozenset[str] = frozenset()
     earlier: frozenset[str] = frozenset()  # marks whose footnotes stand on the pages before
+    texts: float = field(init=False)  # height of caption and footnotes
+
+    def __post_init__(self) -> None:
+        self.texts = self._texts(self.marks)
 
     @property
     def height(self) -> float:
-        return self.frame + self.body + self._texts(self.marks)
+        return self.frame + self.body + self.texts
 
     def add(self, cluster: _Cluster, tallest: float) -> bool:
         """Take a cluster, if the page is not taller then."""
@@ -122,10 +126,11 @@ class _Page:
             body += self.blocks * (2 * RULE + (LINE + RULE) * bool(self.whole.groups[cluster.group].heading))
         elif last.block != cluster.block:
             body += 3 * self.blocks
-        if last and self.frame + body + self._texts(marks) > tallest:
+        texts = self.texts if marks == self.marks else self._texts(marks)
+        if last and self.frame + body + texts > tallest:
             return False
         self.clusters.append(cluster)
-        self.body, self.marks = body, marks
+        self.body, self.marks, self.texts = body, marks, texts
         return True
 
     def sheet(self) -> Sheet:
