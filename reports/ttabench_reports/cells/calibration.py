@@ -49,7 +49,7 @@ def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
     """
     ok = frame[frame["accuracy"].notna()]
     details = ok[DETAILS].to_numpy().tolist()
-    stored = [one.get("calibration") if isinstance(one, Mapping) else None for one in details]
+    stored = [one.get("calibration") if isinstance(one, dict) else None for one in details]
     if not any(stored):
         return {}
     bins = np.array([[one[key] for key in KEYS] for one in stored if one], float)  # (cells, 3, BINS)

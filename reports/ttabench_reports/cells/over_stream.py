@@ -51,7 +51,7 @@ def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
     images: dict[tuple[int, str], int] = {}
     columns = (frame[name].to_numpy().tolist() for name in ("row", "corruption", "seed", "n_images", DETAILS))
     for row, corruption, seed, n_images, details in zip(*columns, strict=True):
-        if isinstance(details, Mapping) and (windows := details.get("windows")):
+        if isinstance(details, dict) and (windows := details.get("windows")):
             stored.setdefault((row, corruption), {})[seed] = windows
             images[row, corruption] = max(n_images, images.get((row, corruption), 0))
     by_row: dict[int, dict[str, Windows]] = {}

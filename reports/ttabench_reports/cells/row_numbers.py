@@ -19,12 +19,12 @@ class Numbers:
         self._frame = frame
         self.by_seed = frame.set_index(["row", "seed", "corruption"])["accuracy"].unstack("corruption")
         grouped = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
-        seeds = frame.groupby("row")["seed"].nunique()
         self.values = _nested(grouped.mean())
         self.sd = _nested(grouped.std())
         self.measured = _nested(grouped.count())
-        self.seeds: dict[Any, int] = seeds.to_dict()
-        self.seed_names = {row: tuple(sorted(set(seeds))) for row, seeds in frame.groupby("row")["seed"]}
+        of_row = frame[["row", "seed"]].drop_duplicates().sort_values("seed").groupby("row")["seed"]
+        self.seed_names: dict[Any, tuple[int, ...]] = of_row.agg(tuple).to_dict()
+        self.seeds = {row: len(seeds) for row, seeds in self.seed_names.items()}
         self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
         bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
         for row, corruption, seed, packed in bits.itertuples(index=False, name=None):

@@ -71,7 +71,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     codes, devices = pd.factorize(frame["device"].where(measured & (frame["device"] != "")), sort=True)
     device_codes = pd.Series(codes, frame.index).where(codes >= 0)
     # Infinite where a measured cell does not say it, so that a row has 0 only if all its cells have.
-    said = [details.get("resets") if isinstance(details, Mapping) else None for details in frame[DETAILS]]
+    said = [details.get("resets") if isinstance(details, dict) else None for details in frame[DETAILS]]
     resets = pd.Series(said, frame.index, dtype=float).fillna(math.inf).where(measured)
     frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds, resets=resets)
     same = [*TABLE, *ROW]
@@ -94,16 +94,19 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = Numbers(frame)
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows.to_dict("records"):
+        groups.setdefault(tuple(row[name] for name in TABLE), []).append({str(k): v for k, v in row.items()})
+    measured_in = frame[["row", *ENVIRONMENT, "accuracy"]]
     environments = {
-        key: environment_difference(cells)
-        for key, cells in frame[[*TABLE, *ENVIRONMENT, "accuracy"]].groupby(list(TABLE), sort=False)
+        key: environment_difference(measured_in[measured_in["row"].isin([row["row"] for row in group])])
+        for key, group in groups.items()
     }
-    groups = {key: list(group.to_dict("records")) for key, group in rows.groupby(list(TABLE))}
     built = []
     for record in sorted(keys.to_dict("records"), key=_place_of_table):
         difference = with_stream(record.pop("difference"), str(record["stream"]))
         key = {str(name): value for name, value in record.items()}
-        members = [{str(k): v for k, v in row.items()} for row in groups[tuple(key.values())]]
+        members = groups[tuple(key.values())]
         for member in members:
             member["missing"] = _missing({**key, **member}, cells.attrs)
         remarks = (_absent(key, cells.attrs, rows), environments[tuple(key.values())])
