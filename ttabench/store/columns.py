@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import itemgetter
 from sys import intern
@@ -53,8 +54,9 @@ DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "so
 
 _OF_DETAILS, _OF_COST, _OF_SCORES = map(frozenset, (DETAILS, COST, SCORES))
 _ABSENT: dict[str, Any] = {
-    **PROTOCOL, **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN)), **dict.fromkeys(DETAILS, "")
-}
+    **PROTOCOL, **dict.fromkeys(DETAILS, ""),
+    **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN), math.nan),  # None would cost pandas a look
+}  # fmt: skip
 """What a record may lack: most records lack most of it."""
 
 

@@ -88,7 +88,8 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     frame = with_increase(checked(cells))
     frame["_place"] = frame["corruption"].map({c: naming.corruption_key(c) for c in set(frame["corruption"])})
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
-    frame = frame.sort_values(by)[[c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]]
+    shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]
+    frame = frame.loc[frame[by].sort_values(by).index, shown]
     frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
     return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
 
