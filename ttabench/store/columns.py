@@ -60,13 +60,16 @@ _ABSENT: dict[str, Any] = {
 """What a record may lack: most records lack most of it."""
 
 
-OF_CELL = itemgetter("label", "method", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
+_NAMES_OF = itemgetter("label", "method", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
 
 
 def row(record: Record) -> dict[str, Any]:
-    """A record as one row of the cells table. Texts that many rows share are one object: pandas is faster."""
+    """A record as one row of the cells table.
+
+    A text that many rows share is one object: pandas hashes it once, and it takes no memory again.
+    """
     data, cell, environment = record.data, record.data["cell"], record.environment
-    label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, OF_CELL(cell))
+    label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, _NAMES_OF(cell))
     details, attested = data.get("details", {}), record.attested
     changed = () if attested else record.code_changes
     return {
@@ -77,8 +80,8 @@ def row(record: Record) -> dict[str, Any]:
         "foreign": cell.get("foreign", ""), "baseline": cell.get("baseline", ""),
         "history": " ".join(cell.get("history", ())),
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
-        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0), "status": intern(data["status"]),
-        "reason": data.get("reason", ""), **_some(details, _OF_DETAILS),
+        "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0),
+        "status": intern(data["status"]), "reason": data.get("reason", ""), **_some(details, _OF_DETAILS),
         **(_some(details["cost"], _OF_COST) if "cost" in details else {}),
         **(_some(details["unlabelled"], _OF_SCORES) if "unlabelled" in details else {}),
         **(_unknown(details["unknown"]) if "unknown" in details else {}),

@@ -27,7 +27,10 @@ def paused() -> Iterator[None]:
 
 @contextmanager
 def frozen() -> Iterator[None]:
-    """The collector looks only at objects that are made from now on, such as figures; also within `paused`."""
+    """The collector looks only at objects that are made from now on, such as figures.
+
+    Within :func:`paused` it runs for so long.
+    """
     was = gc.isenabled()
     gc.freeze()
     gc.enable()

@@ -327,15 +327,14 @@ def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
     for n in sorted({len(share) for share in shares.values()}):
         same = [row for row in rows if id(row) in shares and len(shares[id(row)]) == n]
         draws = of * stats.bootstrap_means(np.stack([shares[id(row)] for row in same]))
-        places = {id(row): k for k, row in enumerate(same)}
+        at = {id(row): k for k, row in enumerate(same)}
         ours = [row for row in same if id(row) in by_row]
-        for row, bounds in zip(ours, _bounds(draws[:, [places[id(row)] for row in ours]]), strict=True):
+        for row, bounds in zip(ours, _bounds(draws[:, [at[id(row)] for row in ours]]), strict=True):
             if spread := paired_with(row, table).spread(row, None, table.main):
                 low, high = (100 / of * bound for bound in spread.between(*bounds))
                 by_row[id(row)].interval = (max(low, 0.0), min(high, 100.0))
-        raised = [(row, row.baseline) for row in ours if row.baseline and id(row.baseline) in places]
-        rises = draws[:, [places[id(row)] for row, _ in raised]]
-        rises -= draws[:, [places[id(base)] for _, base in raised]]
+        raised = [(row, row.baseline) for row in ours if row.baseline and id(row.baseline) in at]
+        rises = draws[:, [at[id(row)] for row, _ in raised]] - draws[:, [at[id(base)] for _, base in raised]]
         for (row, base), bounds in zip(raised, _bounds(rises), strict=True):
             spread = paired_with(row, table).spread(row, base, table.main)
             # Source may lack a seed of the row: what is left is another increase than the printed one.

@@ -273,7 +273,7 @@ def _p_values(
     """
     from scipy.special import stdtr
 
-    p = (mean == 0).astype(float)
+    p: NDArray[np.float64] = (mean == 0).astype(float)
     of_images = (error_images > 0) & (error_seeds == 0)
     p[of_images] = 2 * stdtr(n_images - 1, -np.abs(mean[of_images]) / error_images[of_images])
     if len(both := np.flatnonzero(error_seeds)):
