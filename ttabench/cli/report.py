@@ -189,7 +189,7 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     if attested:
         cells_are = f"{counted(attested, 'cell')} {'is' if attested == 1 else 'are'}"
         yield (
-            f"{cells_are} attested: the code changed since, and a sample measured again has the same bits. "
+            f"{cells_are} attested: the code changed since, and a sample that ran again has the same bits. "
             "Times and memory are those of the old code."
         )
 

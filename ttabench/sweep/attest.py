@@ -93,10 +93,12 @@ class Outcome:
 class Way(Protocol):
     """How a cell of the sample shows that its number is the same.
 
+    varies    whether a cell that runs again, in a later turn, runs more of the code.
     accepted  what of the old code did not run, and was accepted.
     """
 
     name: str
+    varies: bool
     accepted: Sequence[str]
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
@@ -164,7 +166,7 @@ def attest(store: Store, way: Way) -> Iterator[Outcome | Shown | CellProgress]:
     failed: dict[Key, Shown] = {}
     for turn in range(MOST):
         missing = way.missing() if turn else {}
-        for group, record in _draw(todo, sample, missing, turn, seed, failed):
+        for group, record in _draw(todo, sample, missing, turn, seed, failed, way.varies):
             if turn and not group.changed & way.missing().keys():
                 continue  # another cell of this turn ran it
             sample[record.cell_id] = group.key
@@ -220,11 +222,14 @@ def _draw(
     turn: int,
     seed: int,
     failed: Mapping[Key, Shown],
+    varies: bool,
 ) -> list[tuple[Group, Record]]:
     """The next cell of each group, one of the cheapest; later only where branches are missing."""
     drawn = []
     for group in groups:
         left = [record for record in group.records if record.cell_id not in sample]
+        if varies and turn == 1:
+            left = left or list(group.records)
         if not left or group.key in failed or (turn and not group.changed & missing.keys()):
             continue
         cheap = left[: max(1, len(left) // 4)]

@@ -22,6 +22,7 @@ class MeasuredAgain:
     """Only the kind of machine that made the results gives the same bits, and a GPU never does."""
 
     name = "measured again"
+    varies = False
     accepted: Sequence[str] = ()
 
     def __init__(self, store: Store) -> None:

@@ -18,28 +18,35 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import ttabench
 from ttabench.cell import Cell, Result
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
+from ttabench.errors import UserError
 from ttabench.measure.streams import checkpoint
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel
-from ttabench.protocol import Protocol, parse_stream
+from ttabench.protocol import RAMP, Protocol, parse_stream
 from ttabench.provenance import forget
 from ttabench.provenance.executed import Executed
 from ttabench.provenance.operations import Operations
 from ttabench.provenance.shown_definitions import functions_of, node_of
 from ttabench.provenance.staleness import code_of
+from ttabench.run import worker
 from ttabench.run.kept_objects import WorkerState
 from ttabench.sweep.attest import watching
 from ttabench.sweep.verify import Rerun, before
 
-BATCH, IMAGES = 16, 40
-A_PART, ROUNDS = 10, 2
+BATCH, IMAGES = 4, 10
+ALL, EACH = 60, 5
+"""Images of a test set, and source images of each class."""
+A_PART, ROUNDS = 5, 2
 """Images of each part of a long stream, and how often the parts come back."""
 LENGTH = 250
 """Images of a long stream without parts: two windows and a half."""
@@ -105,10 +112,14 @@ class Side:
         last = Cell.from_json(cell)
         chain = [*before(last), last]
         if not whole:
+            worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
         torch.manual_seed(0)  # initial weights are drawn before those of a cell are put in their place
         _stand_in(last, self._state)
-        self._state.keep("source seconds", _timed(last), lambda: 1.0, limit=64)
+        self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
+        for each in chain:
+            _make_images(each)
+        self._open(last.dataset, whole)
         operations = Operations()
         with self._executed.watched(), operations:
             result = self._result(chain, Path(folder))
@@ -120,14 +131,19 @@ class Side:
 
     def _others(self, chain: Sequence[Cell], folder: Path) -> Iterator[Result]:
         """The same cells with other protocols, where they can have them, and with one class less."""
-        for cell in _varied(chain[-1]):
+        for cell in varied(chain[-1]):
             yield self._result([cell], folder)
-        data = open_dataset(chain[-1].dataset)
+        data = self._open(chain[-1].dataset, whole=False)
         data.scored_classes = tuple(range(data.num_classes - 1))
-        self._state.drop("dataset")
-        self._state.keep("dataset", chain[-1].dataset, lambda: data, limit=4)
         yield self._result(chain, folder)
         self._state.drop("dataset")
+
+    def _open(self, name: str, whole: bool) -> Dataset:
+        """The dataset that cells get from now on, with few images unless it is whole."""
+        self._state.drop("dataset")
+        data: Any = open_dataset(name) if whole else FewImages(open_dataset(name))
+        opened: Dataset = self._state.keep("dataset", name, lambda: data, limit=4)
+        return opened
 
     def _result(self, chain: Sequence[Cell], folder: Path) -> Result:
         """The result of the last cell of a continual run, or of a single cell."""
@@ -151,7 +167,30 @@ class Side:
         return found
 
 
-def _varied(cell: Cell) -> Iterator[Cell]:
+class FewImages:
+    """A dataset of which each set has few images."""
+
+    def __init__(self, whole: Dataset) -> None:
+        self._whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    def corrupted(self, corruption: str, severity: int) -> Labelled:
+        found = self._whole.corrupted(corruption, severity)
+        return Labelled(found.images[:ALL], found.labels[:ALL])
+
+    def test(self) -> Labelled:
+        found = self._whole.test()
+        return Labelled(found.images[:ALL], found.labels[:ALL])
+
+    def train(self) -> Labelled:
+        found = self._whole.train()
+        places = [np.flatnonzero(found.labels == label)[:EACH] for label in np.unique(found.labels)]
+        return Labelled(found.images[np.concatenate(places)], found.labels[np.concatenate(places)])
+
+
+def varied(cell: Cell) -> Iterator[Cell]:
     """The cell with other protocols, and as a long stream; those that it can have."""
     if cell.protocol.stream:
         return
@@ -200,6 +239,20 @@ def _least(limit: int, images: int) -> int:
 def _timed(cell: Cell) -> tuple[Any, ...]:
     """The key under which a worker keeps the time of Source, which is measured again and again."""
     return cell.arch, cell.dataset, cell.checkpoint, "cpu", cell.protocol.batch_size, cell.protocol.precision
+
+
+def _make_images(cell: Cell) -> None:
+    """Make the images that are kept on the disk, so that neither of the processes makes them in its cells."""
+    data, stream = open_dataset(cell.dataset), cell.protocol.stream
+    names = (parse_stream(stream).corruptions if stream else ()) or CORRUPTIONS
+    if not stream and cell.corruption != MIXED:
+        names = (cell.corruption,)
+    for severity in RAMP if stream == "gradual" else (cell.severity,):
+        for name in names:
+            data.corrupted(name, severity)
+    data.test()
+    with suppress(UserError):  # there are none
+        data.train()
 
 
 def _stand_in(cell: Cell, state: WorkerState) -> None:

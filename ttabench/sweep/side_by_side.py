@@ -32,8 +32,12 @@ from ttabench.sweep.verify import copied_paths
 
 __all__ = ["SideBySide"]
 
-ON_FEW_IMAGES = ("ttabench/measure/", "ttabench/observe/", "ttabench/run/")
-"""Code that does the same with each batch."""
+ON_FEW_IMAGES = (
+    "ttabench/measure/image_stream.py", "ttabench/measure/scoring.py", "ttabench/measure/stream",
+    "ttabench/measure/foreign_places.py", "ttabench/measure/by_class.py", "ttabench/measure/test_set.py",
+    "ttabench/observe/", "ttabench/run/", "ttabench/data/dataset.py",
+)  # fmt: skip
+"""Code that reads and scores the images of a cell: it does the same with each batch."""
 OLD = ", in the old code"
 """After the name of a definition."""
 PACKAGES = ("", "methods", "reports")
@@ -99,6 +103,7 @@ class SideBySide:
     """
 
     name = "side by side"
+    varies = True
 
     accepted: Sequence[str] = ()
 

@@ -7,15 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.sweep.test_attest import edit_environment
+from ttabench.cell import Cell
 from ttabench.protocol import Protocol
 from ttabench.store.attestations import FILE
-from ttabench.sweep.one_side import few
+from ttabench.sweep.one_side import Side, few, varied
 from ttabench.sweep.side_by_side import PACKAGES
 from ttabench.system.checked_lines import decode
 
@@ -139,12 +141,41 @@ def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: 
 
 
 def test_few_images_are_two_batches_and_a_half() -> None:
-    assert few(Protocol(batch_size=200)) == Protocol(batch_size=16, limit=40)
-    assert few(Protocol(batch_size=8, limit=30)) == Protocol(batch_size=8, limit=30)
+    assert few(Protocol(batch_size=200)) == Protocol(batch_size=4, limit=10)
+    assert few(Protocol(batch_size=2, limit=7)) == Protocol(batch_size=2, limit=7)
     recurring = few(Protocol(batch_size=64, stream="recurring(20)", reset="continual"))
-    assert (recurring.batch_size, recurring.limit, recurring.stream) == (16, 10, "recurring(2)")
+    assert (recurring.batch_size, recurring.limit, recurring.stream) == (4, 5, "recurring(2)")
     assert few(Protocol(stream="gradual", reset="continual")).stream == "gradual"
     ccc = few(Protocol(batch_size=64, stream="ccc(40,length=7500,speed=100)", reset="continual"))
     assert (ccc.limit, ccc.spec.length, ccc.spec.speed) == (0, 250, 100)
     dynamic = few(Protocol(stream="cdc(0.5,rounds=9)", reset="continual"))
-    assert (dynamic.limit, dynamic.stream) == (10, "cdc(0.5,rounds=2)")
+    assert (dynamic.limit, dynamic.stream) == (5, "cdc(0.5,rounds=2)")
+
+
+def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
+    """Label shift by class goes with no held-out and no foreign images, so order and reset are plain ones."""
+    shifted = replace(
+        cell, protocol=Protocol(order="dirichlet(0)", reset="episodic", batch_size=16, limit=40)
+    )
+    made = [each.protocol for each in varied(shifted)]
+    assert {each.held_out for each in made} == {0.0, 0.25}
+    assert {each.contamination for each in made} == {"", "noise(0.2)"}
+    assert {each.mode for each in made} == {"online", "offline"}
+    assert {each.limit for each in made} >= {0, 9}
+    assert {each.stream for each in made} == {"", f"recurring(4,corruptions={cell.corruption})"}
+    stream = replace(cell, protocol=Protocol(stream="gradual", reset="continual"))
+    assert not [*varied(stream)]
+
+
+def test_what_is_compared_of_a_text() -> None:
+    side = Side()
+    shown = [
+        "ttabench/measure/scoring.py: evaluate", "ttabench/measure/scoring.py: Evaluation",
+        "ttabench/observe/collapse.py: DRAWS", "ttabench/observe/collapse.py: gone",
+    ]  # fmt: skip
+    found = side.watch(shown)
+    assert found["unknown"] == [shown[3]]
+    assert found["values"] == [shown[2]]
+    assert found["constants"][shown[2]] == ["10.0"]
+    assert found["for_gpus"] == ["if device.startswith('cuda'):\n    torch.cuda.synchronize()"]
+    assert side.missing() == {shown[0]: ["it did not run"]}
