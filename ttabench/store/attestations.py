@@ -130,6 +130,7 @@ def append(
     cells: Sequence[tuple[str, str]],
     executed: Sequence[str],
     accepted: Sequence[str],
+    shown_on: Mapping[str, Any],
     written: float,
 ) -> None:
     """Add a line. Raises UserError where it cannot be written.
@@ -140,11 +141,12 @@ def append(
     cells     (id, digest of what is the same) of the cells that ran.
     executed  the changed definitions that ran.
     accepted  branches of the old code that did not.
+    environment, shown_on  of the results, and of the process that ran the cells.
     """
     line = encode({
         "kind": "attestation", "way": way, "seed": seed, "environment": dict(environment), "same": list(same),
         "refused": list(refused), "cells": list(cells), "executed": list(executed),
-        "accepted": list(accepted), "written": written,
+        "accepted": list(accepted), "shown_on": dict(shown_on), "written": written,
     })  # fmt: skip
     path = folder / FILE
     check_plain(path)

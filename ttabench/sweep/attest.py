@@ -26,6 +26,7 @@ from ttabench.provenance.staleness import code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import Attestations, append, digest, machine_of, stratum_of
+from ttabench.store.writer import environment
 
 __all__ = [
     "Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "missing_of", "texts_of",
@@ -255,7 +256,7 @@ def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way
         append(
             store.root, way=way, seed=seed, environment=line["environment"], same=sorted(line["same"]),
             refused=sorted(line["refused"]), cells=outcome.cells, executed=executed,
-            accepted=outcome.accepted, written=time.time(),
+            accepted=outcome.accepted, shown_on=environment("cpu"), written=time.time(),
         )  # fmt: skip
 
 

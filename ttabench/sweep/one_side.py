@@ -52,7 +52,10 @@ LENGTH = 250
 """Images of a long stream without parts: two windows and a half."""
 NEVER = 1e9
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-PLAIN: dict[str, Any] = {"order": "iid", "reset": "per_corruption", "pace": 0.0, "pace_ratio": 1.0}
+PLAIN: dict[str, Any] = {
+    "order": "iid", "reset": "per_corruption", "contamination": "", "held_out": 0.0, "pace": 0.0,
+    "pace_ratio": 1.0,
+}  # fmt: skip
 VARIATIONS: tuple[dict[str, Any], ...] = (
     {"limit": 0}, {"limit": 2 * BATCH + 1}, {"held_out": 0.25}, {"contamination": "noise(0.2)"},
     {"order": "dirichlet(0.5)"}, {"order": "dirichlet(0)"}, {"mode": "offline", "epochs": 1},
@@ -194,7 +197,7 @@ def varied(cell: Cell) -> Iterator[Cell]:
     """The cell with other protocols, and as a long stream; those that it can have."""
     if cell.protocol.stream:
         return
-    single = replace(cell, history=())
+    single = replace(cell, history=(), foreign="")
     for change in VARIATIONS:
         with suppress(ValueError):
             yield replace(single, protocol=replace(cell.protocol, **{**PLAIN, **change}))
