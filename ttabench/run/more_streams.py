@@ -14,11 +14,10 @@ import torch
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
-from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams.dynamic import DynamicStream
 from ttabench.measure.streams.hard import HardPath
-from ttabench.measure.streams.images import PathStream, Point
-from ttabench.measure.streams.source_accuracy import SourceAccuracy
+from ttabench.measure.streams.images import LongStream, PathStream, Point
+from ttabench.measure.streams.score import SourceAccuracy
 from ttabench.protocol import DynamicSpec, StreamSpec, parse_stream
 from ttabench.provenance import current_code
 from ttabench.run.stream_of_cell import FOLDER, StoredPath, baseline_of, network_of, stream_of
@@ -26,12 +25,12 @@ from ttabench.system import checked_lines as records
 
 __all__ = ["MAKERS", "dynamic_stream", "hard_stream", "stream_of_any"]
 
-Maker = Callable[[Cell, Dataset, torch.nn.Module, Path, str], ImageStream]
+Maker = Callable[[Cell, Dataset, torch.nn.Module, Path, str], LongStream]
 
 
 def dynamic_stream(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> ImageStream:
+) -> LongStream:
     """Continual dynamic change: the corruptions in visits of different lengths."""
     spec = parse_stream(cell.protocol.stream)
     assert isinstance(spec, DynamicSpec)
@@ -44,7 +43,7 @@ def dynamic_stream(
 
 def hard_stream(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> ImageStream:
+) -> LongStream:
     """``ccc(0)``: where the baseline has its lowest accuracy."""
     spec, clean = parse_stream(cell.protocol.stream), dataset.test()
     if cell.baseline:
@@ -81,6 +80,6 @@ MAKERS: Mapping[str, Maker] = {"cdc": dynamic_stream, "ccc_hard": hard_stream}
 
 def stream_of_any(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> ImageStream:
+) -> LongStream:
     """The images of a cell whose protocol has a stream of any kind."""
     return MAKERS.get(cell.corruption, stream_of)(cell, dataset, classifier, results, device)
