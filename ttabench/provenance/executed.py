@@ -105,10 +105,14 @@ def _does_nothing(code: CodeType) -> bool:
 
 
 def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
-    """The lines of conditional jumps of which one way was not taken."""
+    """The lines of conditions of which one outcome did not come.
+
+    Python may ask one condition at several places: before the first turn of a while loop, and after each.
+    """
     taken = set(arcs)
     instructions = list(dis.get_instructions(code))
-    lines: list[int] = []
+    outcomes: dict[tuple[Any, bool], bool] = {}
+    lines: dict[tuple[Any, bool], int] = {}
     line = code.co_firstlineno
     for at, instruction in enumerate(instructions):
         if instruction.positions is not None and instruction.positions.lineno is not None:
@@ -118,16 +122,15 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
             continue
         if instructions[at - 1].opname == "WITH_EXCEPT_START":
             continue  # after an error in a with block; it gives no number
-        ways = [instruction.argval]
-        if at + 1 < len(instructions):
-            ways.append(instructions[at + 1].offset)
         if not any(start == instruction.offset for start, _ in taken):
             continue  # the way to it is named already
-        lines += [
-            line for way in ways
-            if (instruction.offset, way) not in taken and not _raises(instructions, way)
-        ]  # fmt: skip
-    return sorted(set(lines))
+        jumps_if = not ("IF_FALSE" in name or "IF_NOT_NONE" in name)
+        where = instruction.positions if name != "FOR_ITER" else at
+        for outcome, way in ((jumps_if, instruction.argval), (not jumps_if, instructions[at + 1].offset)):
+            came = (instruction.offset, way) in taken or _raises(instructions, way)
+            outcomes[where, outcome] = outcomes.get((where, outcome), False) or came
+            lines[where, outcome] = line
+    return sorted({lines[each] for each, came in outcomes.items() if not came})
 
 
 def _raises(instructions: list[dis.Instruction], offset: int) -> bool:

@@ -117,12 +117,11 @@ class Side:
         if not whole:
             worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
-        torch.manual_seed(0)  # initial weights are drawn before those of a cell are put in their place
-        _stand_in(last, self._state)
-        self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
         for each in chain:
             _make_images(each)
         self._open(last.dataset, whole)
+        self._load(last, Path(folder))
+        self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
         operations = Operations()
         with self._executed.watched(), operations:
             result = self._result(chain, Path(folder))
@@ -140,6 +139,21 @@ class Side:
         data.scored_classes = tuple(range(data.num_classes - 1))
         yield self._result(chain, folder)
         self._state.drop("dataset")
+
+    def _load(self, cell: Cell, folder: Path) -> None:
+        """Load its network before the cell runs, since what is found out about it is kept on the disk.
+
+        Where its weights are not here, it has initial ones: weights are no code.
+        """
+        model = resolve_model(cell.arch, open_dataset(cell.dataset))
+        known = cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint)
+        if known is None and isinstance(model, TrainedModel):
+            torch.manual_seed(0)
+            about: dict[str, Any] = {"clean_accuracy": 0.0, "recipe": {}, "note": {}, "path": Path()}
+            loaded = cache.Loaded(classifier=model.build(), sha256=cell.checkpoint, **about)
+            key = cell.arch, cell.dataset, cell.checkpoint, "cpu"
+            self._state.keep("classifier", key, lambda: loaded, limit=4)
+        worker.Worker(self._state, folder, "cpu", lambda event: None).classifier(cell)
 
     def _open(self, name: str, whole: bool) -> Dataset:
         """The dataset that cells get from now on, with few images unless it is whole."""
@@ -196,6 +210,10 @@ class FewImages:
 def varied(cell: Cell) -> Iterator[Cell]:
     """The cell with other protocols, and as a long stream; those that it can have."""
     if cell.protocol.stream:
+        ccc = replace(
+            cell.protocol, stream=f"ccc(50,length={5 * BATCH},speed=6,corruptions=fog+contrast)", limit=0
+        )
+        yield replace(cell, corruption="ccc", baseline="", protocol=ccc)
         return
     single = replace(cell, history=(), foreign="")
     for change in VARIATIONS:
@@ -256,16 +274,6 @@ def _make_images(cell: Cell) -> None:
     data.test()
     with suppress(UserError):  # there are none
         data.train()
-
-
-def _stand_in(cell: Cell, state: WorkerState) -> None:
-    """Where the weights of a cell are not here, its network has initial weights: they are no code."""
-    model = resolve_model(cell.arch, open_dataset(cell.dataset))
-    known = cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint)
-    if known is None and isinstance(model, TrainedModel):
-        about: dict[str, Any] = {"clean_accuracy": 0.0, "recipe": {}, "note": {}, "path": Path()}
-        loaded = cache.Loaded(classifier=model.build(), sha256=cell.checkpoint, **about)
-        state.keep("classifier", (cell.arch, cell.dataset, cell.checkpoint, "cpu"), lambda: loaded, limit=4)
 
 
 def _constants(node: ast.AST) -> set[str]:

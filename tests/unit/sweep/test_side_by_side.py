@@ -163,8 +163,9 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
     assert {each.mode for each in made} == {"online", "offline"}
     assert {each.limit for each in made} >= {0, 9}
     assert {each.stream for each in made} == {"", f"recurring(4,corruptions={cell.corruption})"}
-    stream = replace(cell, protocol=Protocol(stream="gradual", reset="continual"))
-    assert not [*varied(stream)]
+    gradual = replace(cell, corruption="gradual", protocol=Protocol(stream="gradual", reset="continual"))
+    (stream,) = varied(gradual)
+    assert (stream.corruption, stream.protocol.spec.length) == ("ccc", 20)
 
 
 def test_what_is_compared_of_a_text() -> None:
