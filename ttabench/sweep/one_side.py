@@ -278,7 +278,7 @@ def _make_images(cell: Cell) -> None:
 
 def _constants(node: ast.AST) -> set[str]:
     values = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
-    numbers = {repr(float(value)) for value in values if isinstance(value, int | float)}
+    numbers = {repr(value).removesuffix(".0") for value in values if type(value) in (int, float)}
     return numbers | {value for value in values if isinstance(value, str) and value in ("cpu", "cuda")}
 
 
