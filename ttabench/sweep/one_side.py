@@ -44,6 +44,7 @@ from ttabench.sweep.attest import watching
 from ttabench.sweep.verify import Rerun, before
 
 BATCH, IMAGES = 4, 10
+"""Images of a batch, and of a cell: the last batch is not full."""
 ALL, EACH = 60, 5
 """Images of a test set, and source images of each class."""
 A_PART, ROUNDS = 5, 2
@@ -51,7 +52,9 @@ A_PART, ROUNDS = 5, 2
 LENGTH = 250
 """Images of a long stream without parts: two windows and a half."""
 NEVER = 1e9
+"""Seconds between two saved states of a stream that is not stopped."""
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Fields of a protocol that many variations cannot be combined with.
 PLAIN: dict[str, Any] = {
     "order": "iid", "reset": "per_corruption", "contamination": "", "held_out": 0.0, "pace": 0.0,
     "pace_ratio": 1.0,
