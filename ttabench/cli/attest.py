@@ -45,7 +45,7 @@ def attest(
     from ttabench.sweep import attest as attesting
     from ttabench.sweep.measured_again import MeasuredAgain
     from ttabench.sweep.progress.display import Display
-    from ttabench.sweep.side_by_side import SideBySide
+    from ttabench.sweep.side_by_side import side_by_side
 
     store = Store.at(results)
     groups = attesting.groups_of(store)
@@ -55,9 +55,9 @@ def attest(
             print(f"{what} like {first}: {'; '.join(sorted(group.changed)[:3]) or 'other references'}")
         return
     outcome = None
-    way = nullcontext(MeasuredAgain(store)) if old is None else SideBySide(store, old, accept_old)
+    way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
     with Display(len(groups), "cells", workers=1) as display, way as shown:
-        for event in attesting.attest(store, shown):
+        for event in attesting.attest(store, groups, shown):
             if isinstance(event, attesting.Outcome):
                 outcome = event
             elif isinstance(event, attesting.Shown):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dis
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -21,11 +22,15 @@ Local = Callable[[FrameType, str, Any], Any]
 class Executed:
     """What ran of some functions.
 
-    functions   file → qualified names of functions, such as ``Tent.adapt``; what stands in them counts.
+    functions   as they are shown → file and qualified name, see `shown_definitions.functions_of`. What stands
+                in a function counts.
     """
 
-    def __init__(self, functions: dict[Path, set[str]]) -> None:
-        self._wanted = {str(file): names for file, names in functions.items()}
+    def __init__(self, functions: Mapping[str, tuple[Path, str]]) -> None:
+        self._functions = functions
+        self._wanted: dict[str, set[str]] = defaultdict(set)
+        for file, name in functions.values():
+            self._wanted[str(file)].add(name)
         self._arcs: dict[tuple[str, str, int], set[Arc]] = {}
 
     @contextmanager
@@ -58,28 +63,26 @@ class Executed:
 
         return local
 
-    def missing(self) -> dict[tuple[str, str], list[tuple[int, str]]]:
-        """(file, function) → what did not run: the function, or branches of it, as lines and texts.
+    def missing(self) -> dict[str, list[tuple[int, str]]]:
+        """Function, as it is shown → lines and texts of what did not run: all of it, or branches.
 
         A branch that only raises an error does not count: it gives no number.
         """
-        lacking: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        for file, names in self._wanted.items():
-            codes = list(_codes(compile(Path(file).read_bytes(), file, "exec")))
-            for code in codes:
-                name = outer(code.co_qualname)
-                if name not in names:
-                    continue
-                texts = lacking.setdefault((file, name), [])
-                arcs = self._arcs.get(_key(code))
-                if arcs is None and _does_nothing(code):
-                    continue  # it stands for the functions of subclasses
-                if arcs is None:
-                    inner = f"{code.co_name} did not run"
-                    texts.append((code.co_firstlineno, NOT_AT_ALL if code.co_qualname == name else inner))
-                else:
-                    texts += ((line, f"a branch in line {line} did not run") for line in _untaken(code, arcs))
-        return {key: list(dict.fromkeys(texts)) for key, texts in lacking.items() if texts}
+        codes = {file: [*_codes(compile(Path(file).read_bytes(), file, "exec"))] for file in self._wanted}
+        found = {}
+        for shown, (file, name) in self._functions.items():
+            of_function = [code for code in codes[str(file)] if outer(code.co_qualname) == name]
+            if lacking := [each for code in of_function for each in self._lacking(code, name)]:
+                found[shown] = list(dict.fromkeys(lacking))
+        return found
+
+    def _lacking(self, code: CodeType, name: str) -> Iterator[tuple[int, str]]:
+        arcs = self._arcs.get(_key(code))
+        if arcs is not None:
+            yield from ((line, f"a branch in line {line} did not run") for line in _untaken(code, arcs))
+        elif not _does_nothing(code):  # else it stands for the functions of subclasses
+            inner = f"{code.co_name} did not run"
+            yield code.co_firstlineno, NOT_AT_ALL if code.co_qualname == name else inner
 
 
 def outer(qualified: str) -> str:
@@ -111,8 +114,8 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
     """
     taken = set(arcs)
     instructions = list(dis.get_instructions(code))
-    outcomes: dict[tuple[Any, bool], bool] = {}
-    lines: dict[tuple[Any, bool], int] = {}
+    lines: dict[tuple[Any, bool], int] = {}  # of each outcome of each condition
+    came: set[tuple[Any, bool]] = set()
     line = code.co_firstlineno
     for at, instruction in enumerate(instructions):
         if instruction.positions is not None and instruction.positions.lineno is not None:
@@ -127,10 +130,10 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
         jumps_if = not ("IF_FALSE" in name or "IF_NOT_NONE" in name)
         where = instruction.positions if name != "FOR_ITER" else at
         for outcome, way in ((jumps_if, instruction.argval), (not jumps_if, instructions[at + 1].offset)):
-            came = (instruction.offset, way) in taken or _raises(instructions, way)
-            outcomes[where, outcome] = outcomes.get((where, outcome), False) or came
             lines[where, outcome] = line
-    return sorted({lines[each] for each, came in outcomes.items() if not came})
+            if (instruction.offset, way) in taken or _raises(instructions, way):
+                came.add((where, outcome))
+    return sorted({line for outcome, line in lines.items() if outcome not in came})
 
 
 def _raises(instructions: list[dis.Instruction], offset: int) -> bool:

@@ -123,9 +123,7 @@ def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
     Raises Damaged or another ValueError where a result is not one, or its id that of another cell.
     """
     cell = data["cell"]
-    if cell.keys() != CELL_KEYS and cell.keys() - OPTIONAL != CELL_KEYS:
-        raise ValueError("it is not the cell of this version")
-    if not cell["protocol"].keys() <= PROTOCOL.keys():
+    if cell.keys() - OPTIONAL != CELL_KEYS or not cell["protocol"].keys() <= PROTOCOL.keys():
         raise ValueError("it is not the cell of this version")
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")

@@ -15,23 +15,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted
-from ttabench.provenance.executed import Executed
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import Attestations, append, digest, machine_of, stratum_of
+from ttabench.store.attestations import append, digest, machine_of, stratum_of
 from ttabench.store.writer import environment
 
-__all__ = [
-    "Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "missing_of", "texts_of",
-    "watching",
-]  # fmt: skip
+__all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "texts_of"]
 
 MOST = 5
 """Cells of one group that are measured so that all changed branches run."""
@@ -108,8 +103,8 @@ class Way(Protocol):
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
         """Note from now on what runs of these definitions; those of which nothing can be shown → why."""
 
-    def run(self, record: Record, turn: int) -> Iterator[Shown | CellProgress]:
-        """Run a cell of the sample; in turns after the first, some of the change did not run yet."""
+    def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
+        """Run cells of the sample; in turns after the first, some of the change did not run yet."""
 
     def missing(self) -> dict[str, str]:
         """The definitions that did not run as a whole → the first thing that did not."""
@@ -152,14 +147,15 @@ def texts_of(now: Mapping[str, str], then: Mapping[str, str]) -> Iterator[str]:
     return (name for name, text in now.items() if text not in before)
 
 
-def attest(store: Store, way: Way) -> Iterator[Outcome | Shown | CellProgress]:
+def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome | Shown | CellProgress]:
     """Run a sample of the stale cells, and store what it shows; an `Outcome` comes last.
 
-    Raises UserError where there is nothing stale, or the code changes meanwhile: nothing is stored then.
+    groups  see `groups_of`.
+
+    Raises UserError where the code changes meanwhile: nothing is stored then.
     """
-    groups = groups_of(store)
     outcome = Outcome()
-    todo = way.possible(_not_refused(groups, Attestations.read(store.root), outcome), outcome)
+    todo = way.possible(_not_refused(groups, outcome), outcome)
     outcome.groups = {group.key: group for group in (*groups, *todo)}
     seed = _seed(groups)
     unshown = way.watch(frozenset().union(*(group.changed for group in todo)))
@@ -167,13 +163,14 @@ def attest(store: Store, way: Way) -> Iterator[Outcome | Shown | CellProgress]:
     failed: dict[Key, Shown] = {}
     for turn in range(MOST):
         missing = way.missing() if turn else {}
-        for group, record in _draw(todo, sample, missing, turn, seed, failed, way.varies):
-            if turn and not group.changed & way.missing().keys():
+        drawn = _draw(todo, sample, missing, turn, seed, failed, way.varies)
+        for pairs in [[pair] for pair in drawn] if turn else [drawn]:
+            if turn and not pairs[0][0].changed & way.missing().keys():
                 continue  # another cell of this turn ran it
-            sample[record.cell_id] = group.key
-            for event in way.run(record, turn):
+            sample |= {record.cell_id: group.key for group, record in pairs}
+            for event in way.run([record for _, record in pairs], turn):
                 if isinstance(event, Shown) and event.why:
-                    failed[group.key] = event
+                    failed[sample[event.cell.cell_id]] = event
                 elif isinstance(event, Shown):
                     outcome.cells.append((event.cell.cell_id, event.digest))
                 yield event
@@ -185,10 +182,11 @@ def attest(store: Store, way: Way) -> Iterator[Outcome | Shown | CellProgress]:
     yield outcome
 
 
-def _not_refused(groups: Sequence[Group], known: Attestations, outcome: Outcome) -> list[Group]:
+def _not_refused(groups: Sequence[Group], outcome: Outcome) -> list[Group]:
     for group in groups:
         before, now, stratum, machine = group.key
-        if (why := known.refused.get((before, stratum, machine, now))) is not None:
+        known = group.records[0].attestations.refused
+        if (why := known.get((before, stratum, machine, now))) is not None:
             outcome.refused[group.key] = f"refused before, with the same code: {why}"
     return [group for group in groups if group.key not in outcome.refused]
 
@@ -258,24 +256,6 @@ def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way
             refused=sorted(line["refused"]), cells=outcome.cells, executed=executed,
             accepted=outcome.accepted, shown_on=environment("cpu"), written=time.time(),
         )  # fmt: skip
-
-
-def watching(functions: Mapping[str, tuple[Path, str]]) -> Executed:
-    """What notes which branches of functions run."""
-    names: dict[Path, set[str]] = defaultdict(set)
-    for file, name in functions.values():
-        names[file].add(name)
-    return Executed(names)
-
-
-def missing_of(executed: Executed, functions: Mapping[str, tuple[Path, str]]) -> dict[str, str]:
-    """The functions that did not run as a whole → the first thing that did not."""
-    lacking = executed.missing()
-    return {
-        shown: lacking[str(file), name][0][1]
-        for shown, (file, name) in functions.items()
-        if (str(file), name) in lacking
-    }
 
 
 def summary(outcome: Outcome) -> list[str]:

@@ -12,7 +12,7 @@ from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import digest, machine_of
-from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, missing_of, watching
+from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
 from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
 
 __all__ = ["MeasuredAgain"]
@@ -27,7 +27,6 @@ class MeasuredAgain:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._functions = functions_of(())
         self._executed = Executed({})
         self._groups: list[Group] = []
         self._executor = pick_executor(0, "cpu")
@@ -46,19 +45,20 @@ class MeasuredAgain:
         return self._groups
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
-        self._functions = functions_of(changed)
-        self._executed = watching(self._functions)
-        return dict.fromkeys(changed - self._functions.keys(), "it is no function; measure these cells again")
+        functions = functions_of(changed)
+        self._executed = Executed(functions)
+        return dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
 
-    def run(self, record: Record, turn: int) -> Iterator[Shown | CellProgress]:
+    def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
         """In this process, since the trace sees no other."""
-        available = find_available([record], sweeps_of(self._store))
+        available = find_available(records, sweeps_of(self._store))
+        stored = {record.cell_id: digest(record.result.correct) for record in records}
         with self._executed.watched():
-            for event in run(self._store, [record], available, "", self._executor, 0):
-                yield _shown(event, record) if isinstance(event, Check) else event
+            for event in run(self._store, records, available, "", self._executor, 0):
+                yield _shown(event, stored[event.cell.cell_id]) if isinstance(event, Check) else event
 
     def missing(self) -> dict[str, str]:
-        return missing_of(self._executed, self._functions)
+        return {shown: lacking[0][1] for shown, lacking in self._executed.missing().items()}
 
     def check_code(self) -> None:
         forget()
@@ -66,9 +66,9 @@ class MeasuredAgain:
             raise code_changed()
 
 
-def _shown(check: Check, record: Record) -> Shown:
+def _shown(check: Check, stored: str) -> Shown:
     if check.verdict == "same" and check.exact:
-        return Shown(check.cell, digest(record.result.correct))
+        return Shown(check.cell, stored)
     if check.verdict in ("not here", "other weights"):
         why = f"{check.cell} could not be run: {check.notes[0] if check.notes else check.verdict}"
         return Shown(check.cell, "", why.removesuffix("."), ran=False)

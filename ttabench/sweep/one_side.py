@@ -40,7 +40,6 @@ from ttabench.provenance.shown_definitions import functions_of, node_of
 from ttabench.provenance.staleness import code_of
 from ttabench.run import worker
 from ttabench.run.kept_objects import WorkerState
-from ttabench.sweep.attest import watching
 from ttabench.sweep.verify import Rerun, before
 
 BATCH, IMAGES = 4, 10
@@ -71,7 +70,6 @@ class Side:
 
     def __init__(self) -> None:
         self._state = WorkerState()
-        self._functions: dict[str, tuple[Path, str]] = {}
         self._executed = Executed({})
         self._for_gpus: dict[str, list[ast.If | ast.IfExp]] = {}
 
@@ -97,8 +95,7 @@ class Side:
         constants  definition → its numbers, and its names of devices.
         for_gpus   branches that only a GPU takes.
         """
-        self._functions = functions_of(changed)
-        self._executed = watching(self._functions)
+        self._executed = Executed(functions_of(changed))
         found = {shown: node_of(shown) for shown in changed}
         nodes = {shown: node for shown, node in found.items() if node is not None}
         self._for_gpus = {shown: _for_gpus(node) for shown, node in nodes.items()}
@@ -120,35 +117,36 @@ class Side:
         if not whole:
             worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
+        data = self._state.keep("whole dataset", last.dataset, lambda: open_dataset(last.dataset), limit=4)
         for each in chain:
-            _make_images(each)
-        self._open(last.dataset, whole)
-        self._load(last, Path(folder))
+            _make_images(each, data)
+        self._use(data if whole else FewImages(data), last)
+        self._load(last, data, Path(folder))
         self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
         operations = Operations()
         with self._executed.watched(), operations:
             result = self._result(chain, Path(folder))
-            others = [*self._others(chain, Path(folder))] if varied else []
+            others = [*self._others(chain, data, Path(folder))] if varied else []
         if result.status != "ok":
             return {"reason": result.reason}
         found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
         return {"digest": sha256("\n".join([operations.digest, *found]).encode()).hexdigest()[:16]}
 
-    def _others(self, chain: Sequence[Cell], folder: Path) -> Iterator[Result]:
+    def _others(self, chain: Sequence[Cell], data: Dataset, folder: Path) -> Iterator[Result]:
         """The same cells with other protocols, where they can have them, and with one class less."""
         for cell in varied(chain[-1]):
             yield self._result([cell], folder)
-        data = self._open(chain[-1].dataset, whole=False)
-        data.scored_classes = tuple(range(data.num_classes - 1))
+        with_fewer = FewImages(data)
+        with_fewer.scored_classes = tuple(range(data.num_classes - 1))
+        self._use(with_fewer, chain[-1])
         yield self._result(chain, folder)
-        self._state.drop("dataset")
 
-    def _load(self, cell: Cell, folder: Path) -> None:
+    def _load(self, cell: Cell, data: Dataset, folder: Path) -> None:
         """Load its network before the cell runs, since what is found out about it is kept on the disk.
 
         Where its weights are not here, it has initial ones: weights are no code.
         """
-        model = resolve_model(cell.arch, open_dataset(cell.dataset))
+        model = resolve_model(cell.arch, data)
         known = cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint)
         if known is None and isinstance(model, TrainedModel):
             torch.manual_seed(0)
@@ -158,12 +156,10 @@ class Side:
             self._state.keep("classifier", key, lambda: loaded, limit=4)
         worker.Worker(self._state, folder, "cpu", lambda event: None).classifier(cell)
 
-    def _open(self, name: str, whole: bool) -> Dataset:
-        """The dataset that cells get from now on, with few images unless it is whole."""
+    def _use(self, data: Dataset | FewImages, cell: Cell) -> None:
+        """Give cells this dataset from now on."""
         self._state.drop("dataset")
-        data: Any = open_dataset(name) if whole else FewImages(open_dataset(name))
-        opened: Dataset = self._state.keep("dataset", name, lambda: data, limit=4)
-        return opened
+        self._state.keep("dataset", cell.dataset, lambda: data, limit=4)
 
     def _result(self, chain: Sequence[Cell], folder: Path) -> Result:
         """The result of the last cell of a continual run, or of a single cell."""
@@ -178,11 +174,9 @@ class Side:
     def missing(self) -> dict[str, list[str]]:
         """Definition → what did not run of it, for those that did not run as a whole."""
         found: dict[str, list[str]] = {}
-        lacking = self._executed.missing()
-        for shown, (file, name) in self._functions.items():
+        for shown, lacking in self._executed.missing().items():
             for_gpus = {line for branch in self._for_gpus[shown] for line in _lines(branch)}
-            texts = [text for line, text in lacking.get((str(file), name), ()) if line not in for_gpus]
-            if texts:
+            if texts := [text for line, text in lacking if line not in for_gpus]:
                 found[shown] = texts
         return found
 
@@ -190,24 +184,28 @@ class Side:
 class FewImages:
     """A dataset of which each set has few images."""
 
+    scored_classes: tuple[int, ...]
+
     def __init__(self, whole: Dataset) -> None:
-        self._whole = whole
+        self._whole, self.scored_classes = whole, whole.scored_classes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        found = self._whole.corrupted(corruption, severity)
-        return Labelled(found.images[:ALL], found.labels[:ALL])
+        return _first(self._whole.corrupted(corruption, severity))
 
     def test(self) -> Labelled:
-        found = self._whole.test()
-        return Labelled(found.images[:ALL], found.labels[:ALL])
+        return _first(self._whole.test())
 
     def train(self) -> Labelled:
         found = self._whole.train()
         places = [np.flatnonzero(found.labels == label)[:EACH] for label in np.unique(found.labels)]
         return Labelled(found.images[np.concatenate(places)], found.labels[np.concatenate(places)])
+
+
+def _first(data: Labelled) -> Labelled:
+    return Labelled(data.images[:ALL], data.labels[:ALL])
 
 
 def varied(cell: Cell) -> Iterator[Cell]:
@@ -265,9 +263,9 @@ def _timed(cell: Cell) -> tuple[Any, ...]:
     return cell.arch, cell.dataset, cell.checkpoint, "cpu", cell.protocol.batch_size, cell.protocol.precision
 
 
-def _make_images(cell: Cell) -> None:
+def _make_images(cell: Cell, data: Dataset) -> None:
     """Make the images that are kept on the disk, so that neither of the processes makes them in its cells."""
-    data, stream = open_dataset(cell.dataset), cell.protocol.stream
+    stream = cell.protocol.stream
     names = (parse_stream(stream).corruptions if stream else ()) or CORRUPTIONS
     if not stream and cell.corruption != MIXED:
         names = (cell.corruption,)

@@ -19,18 +19,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Self
+from typing import Any
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import Attestations
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
 from ttabench.sweep.verify import copied_paths
 
-__all__ = ["SideBySide"]
+__all__ = ["SideBySide", "side_by_side"]
 
 ON_FEW_IMAGES = (
     "ttabench/measure/scoring.py", "ttabench/measure/stream",
@@ -94,55 +93,58 @@ def _started(name: str, folder: Path | None) -> Iterator[Code]:
             process.communicate()
 
 
-class SideBySide:
-    """The installed code beside that of a checkout. Use it as a context manager.
+@contextmanager
+def side_by_side(store: Store, old: Path, accept_old: bool = False) -> Iterator[SideBySide]:
+    """The installed code beside that of a checkout.
 
     accept_old  take branches of the old code that did not run as read; they are listed in `accepted`.
 
     Raises UserError where the checkout has no code that answers.
     """
+    old = old.resolve()
+    if not (old / "ttabench" / "sweep" / "one_side.py").is_file():
+        raise UserError(
+            f"{old} has no ttabench that can run side by side; expected a checkout of the commit before the "
+            "change, for example: git worktree add ../before COMMIT."
+        )
+    with ExitStack() as stack:
+        sides = [
+            stack.enter_context(_started("old code", old)),
+            stack.enter_context(_started("installed code", None)),
+        ]
+        if Path(sides[0].ask("place")) != old:
+            raise UserError(f"Python imports ttabench from elsewhere than {old}.")
+        folders = [stack.enter_context(copied_paths(store)) for _ in sides]
+        yield SideBySide(old, sides, folders, accept_old)
+
+
+class SideBySide:
+    """Two codes that run the same cells, the old one first; see `side_by_side`.
+
+    folders  where each of them keeps the states of its streams.
+    """
 
     name = "side by side"
     varies = True
-
     accepted: Sequence[str] = ()
 
-    def __init__(self, store: Store, old: Path, accept_old: bool = False) -> None:
-        self._store, self._old = store, old.resolve()
-        self._stack = ExitStack()
+    def __init__(
+        self, old: Path, sides: Sequence[Code], folders: Sequence[Path], accept_old: bool = False
+    ) -> None:
+        self._old, self._sides, self._accept_old = old, sides, accept_old
+        self._folders = [{"folder": str(folder)} for folder in folders]
         self._codes: list[list[Any]] = []
         self._cells: list[dict[str, Any]] = []
-        self._whole, self._accept_old = True, accept_old
+        self._whole = True
 
-    def __enter__(self) -> Self:
-        if not (self._old / "ttabench" / "sweep" / "one_side.py").is_file():
-            raise UserError(
-                f"{self._old} has no ttabench that can run side by side; expected a checkout of the commit "
-                "before the change, for example: git worktree add ../before COMMIT."
-            )
-        with self._stack as stack:
-            self._sides = [
-                stack.enter_context(_started("old code", self._old)),
-                stack.enter_context(_started("installed code", None)),
-            ]
-            if Path(self._sides[0].ask("place")) != self._old:
-                raise UserError(f"Python imports ttabench from elsewhere than {self._old}.")
-            self._folders = [str(stack.enter_context(copied_paths(self._store))) for _ in self._sides]
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stack.close()
-
-    def _both(self, ask: str, **question: Any) -> list[Any]:
-        """The answers of both, which work at the same time."""
-        for side in self._sides:
-            side.send(ask, **question)
+    def _both(self, ask: str, own: Sequence[Mapping[str, Any]] = ({}, {}), **shared: Any) -> list[Any]:
+        """The answers of both, which work at the same time. `own` is what only one of them is asked."""
+        for side, question in zip(self._sides, own, strict=True):
+            side.send(ask, **question, **shared)
         return [side.receive() for side in self._sides]
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         """Groups that differ in settings, batch size or machine alone are joined."""
-        known = Attestations.read(self._store.root)
         self._cells = [group.records[0].data["cell"] for group in groups]
         self._codes = self._both("code", cells=self._cells)
         joined: dict[tuple[str, ...], list[Group]] = defaultdict(list)
@@ -150,7 +152,8 @@ class SideBySide:
             before, expected, stratum, machine = group.key
             if now != expected:
                 raise code_changed()
-            if old != before and old not in known.links.get((before, stratum, machine), ()):
+            links = group.records[0].attestations.links
+            if old != before and old not in links.get((before, stratum, machine), ()):
                 outcome.left[group.key] = f"{self._old} has not the code of these results"
                 continue
             changed = [*texts_of(texts, old_texts), *(f"{name}{OLD}" for name in texts_of(old_texts, texts))]
@@ -158,11 +161,9 @@ class SideBySide:
         return [_joined(parts) for parts in joined.values()]
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
-        split = [[name.removesuffix(OLD) for name in changed if name.endswith(OLD)],
-                 [name for name in changed if not name.endswith(OLD)]]  # fmt: skip
-        for side, names in zip(self._sides, split, strict=True):
-            side.send("watch", changed=names)
-        old, now = (side.receive() for side in self._sides)
+        before = [name.removesuffix(OLD) for name in changed if name.endswith(OLD)]
+        after = [name for name in changed if not name.endswith(OLD)]
+        old, now = self._both("watch", [{"changed": before}, {"changed": after}])
         self._whole = not all(name.startswith(ON_FEW_IMAGES) for name in changed)
         changed_values = {*now["values"]} & {*old["values"]}
         not_run = [*now["unknown"], *changed_values, *(f"{name}{OLD}" for name in old["unknown"])]
@@ -177,13 +178,11 @@ class SideBySide:
             )
         return unshown
 
-    def run(self, record: Record, turn: int) -> Iterator[Shown | CellProgress]:
-        cell = record.result.cell
-        yield CellProgress(str(cell), 1, 0, 0, 0, "with both codes")
-        for side, folder in zip(self._sides, self._folders, strict=True):
-            question = {"cell": record.data["cell"], "folder": folder, "whole": self._whole}
-            side.send("run", **question, varied=bool(turn))
-        yield _compared(cell, *(side.receive() for side in self._sides))
+    def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
+        for record in records:
+            cell, question = record.result.cell, {"cell": record.data["cell"], "whole": self._whole}
+            yield CellProgress(str(cell), 1, 0, 0, 0, "with both codes")
+            yield _compared(cell, *self._both("run", self._folders, **question, varied=bool(turn)))
 
     def missing(self) -> dict[str, str]:
         old, now = self._both("missing")

@@ -43,16 +43,9 @@ from ttabench.sweep.sweep_file import kept
 from ttabench.system.environment import device_kind, pick_device
 
 __all__ = [
-    "BOUND",
-    "Available",
-    "Check",
-    "before",
-    "compare",
-    "device_of",
-    "find_available",
-    "run",
+    "BOUND", "Available", "Check", "before", "compare", "copied_paths", "device_of", "find_available", "run",
     "sweeps_of",
-]
+]  # fmt: skip
 
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.

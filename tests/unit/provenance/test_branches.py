@@ -35,11 +35,11 @@ def missing(file: Path, calls: list[tuple[object, int]]) -> list[str]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    executed = Executed({file: {"f"}})
+    executed = Executed({"f": (file, "f")})
     with executed.watched():
         for call in calls:
             module.f(*call)
-    return [text for _, text in executed.missing().get((str(file), "f"), [])]
+    return [text for _, text in executed.missing().get("f", [])]
 
 
 @pytest.mark.parametrize("kind", BRANCHES)
@@ -69,7 +69,7 @@ def test_an_error_that_leaves_a_with_block_is_no_branch(tmp_path: Path) -> None:
     file.write_text(
         "import contextlib\n\n\ndef f(a, b):\n    with contextlib.nullcontext():\n        return b // a\n"
     )
-    executed = Executed({file: {"f"}})
+    executed = Executed({"f": (file, "f")})
     space: dict[str, Any] = {}
     exec(compile(file.read_bytes(), str(file), "exec"), space)
     with executed.watched(), contextlib.suppress(ZeroDivisionError):

@@ -49,7 +49,7 @@ def change(monkeypatch: pytest.MonkeyPatch) -> Change:
 
 def outcome_of(folder: Path) -> attesting.Outcome:
     store = Store.at(folder)
-    *_, last = attesting.attest(store, measured_again.MeasuredAgain(store))
+    *_, last = attesting.attest(store, attesting.groups_of(store), measured_again.MeasuredAgain(store))
     assert isinstance(last, attesting.Outcome)
     return last
 

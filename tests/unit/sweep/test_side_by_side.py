@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,6 @@ from tests.unit.conftest import Output
 from tests.unit.sweep.test_attest import edit_environment
 from ttabench.cell import Cell
 from ttabench.protocol import Protocol
-from ttabench.store import Store
 from ttabench.store.attestations import FILE
 from ttabench.sweep.one_side import Side, few, varied
 from ttabench.sweep.side_by_side import PACKAGES, SideBySide
@@ -188,9 +188,9 @@ def test_a_changed_value_is_refused_and_a_new_one_counts_by_its_numbers(tmp_path
             of = {"values": [*texts], "unknown": [], "for_gpus": [], "constants": texts}
             self.send, self.receive = lambda *ask, **more: None, lambda: of
 
-    way = SideBySide(Store(tmp_path), tmp_path)
     scoring = "ttabench/measure/scoring.py"
-    way._sides = [Answers(MOST=["5"]), Answers(MOST=["6"], FEW=["5"], MANY=["7"])]  # type: ignore[list-item]
+    sides: Any = [Answers(MOST=["5"]), Answers(MOST=["6"], FEW=["5"], MANY=["7"])]
+    way = SideBySide(tmp_path, sides, [tmp_path, tmp_path])
     found = way.watch(frozenset([f"{scoring}: {name}" for name in ("MOST", "FEW", "MANY")]))
     assert found.keys() == {"MOST", "MANY"}
     assert found["MANY"].startswith("7 is new in it")
