@@ -18,7 +18,7 @@ from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio, draft
-from ttabench.system.work_claims import WorkClaims
+from ttabench.system.work_claims import ID, WorkClaims
 
 Run = Callable[..., Output]
 
@@ -38,7 +38,8 @@ def start(out: Path, *options: str, pause: float = 0.02) -> subprocess.Popen[str
 
 
 def claimed(out: Path) -> int:
-    return len(list((out / "running").glob("*@*")))
+    """How many cells are claimed; a sweep claims its plan too, before it has a worker."""
+    return len(list((out / "running").glob("?" * ID + "@*")))
 
 
 @pytest.mark.slow
