@@ -13,19 +13,18 @@ from ttabench.cell import Cell
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.data.foreign import coded
-from ttabench.measure.by_class import ORDER as BY_CLASS
-from ttabench.measure.by_class import evaluate_by_class
 from ttabench.measure.foreign_places import foreign_of
+from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
-from ttabench.measure.stream import arrange
-from ttabench.measure.streams.score import evaluate_stream
 from ttabench.measure.test_set import test_set
 from ttabench.method import Method
 from ttabench.observe.cost import Meter
 from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected, sample
+from ttabench.observe.windows import window_length, windows
 from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
+from ttabench.system.malloc import give_back
 
 __all__ = ["CellImages", "images_of"]
 
@@ -71,24 +70,22 @@ class ImagesOfTestSet:
     def __init__(self, cell: Cell, dataset: Dataset) -> None:
         self._cell, self._classes = cell, dataset.scored_classes
         self._data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
+        self._stream = Part(self._data, coded(cell.protocol), cell.seed)
         self.first = self._data.images
-        self.total = min(cell.protocol.limit or len(self._data), len(self._data))
+        self.total = len(self._stream.order.labels)
 
     def score(
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
-        protocol, seed = self._cell.protocol, self._cell.seed
-        measure = evaluate_by_class if protocol.order == BY_CLASS else evaluate
-        return measure(
-            method, self._data, coded(protocol), seed, device, report, self._classes, collected.add
-        )
+        protocol, seed = coded(self._cell.protocol), self._cell.seed
+        return evaluate(method, self._stream, protocol, seed, device, report, self._classes, collected.add)
 
     def foreign(self) -> NDArray[np.bool_]:
-        return foreign_of(self._data, self._cell.protocol, self._cell.seed)
+        return foreign_of(self._stream, self._cell.protocol, self._cell.seed)
 
     def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        labels = self._data.labels[: len(correct)]
-        in_order: NDArray[np.bool_] = correct[arrange(self._cell.protocol.order, labels, self._cell.seed)]
+        in_order = np.empty_like(correct)
+        in_order[self._stream.places] = correct
         return in_order
 
     def sample(self) -> NDArray[np.uint8]:
@@ -114,14 +111,18 @@ class ImagesOfLongStream:
     def score(
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
+        protocol, seed = coded(self._cell.protocol), self._cell.seed
         checkpoint = checkpoint_of(self._cell, self._results, device)
-        evaluation = evaluate_stream(
-            method, self._stream, coded(self._cell.protocol), self._cell.seed, device, report, self._classes,
-            collected, meter, checkpoint,
+        if checkpoint is not None:
+            checkpoint.beside = {"collected": collected, "passes": meter.passes}
+        found = evaluate(
+            method, self._stream, protocol, seed, device, giving_back(report, self._stream.scored),
+            self._classes, collected.add, checkpoint,
         )  # fmt: skip
+        meter.seconds = found.worked_before
         if checkpoint is not None:
             checkpoint.remove()
-        return evaluation
+        return replace(found, windows=windows(found.correct))
 
     def foreign(self) -> NDArray[np.bool_]:
         return foreign_of(self._stream, self._cell.protocol, self._cell.seed)
@@ -134,3 +135,17 @@ class ImagesOfLongStream:
 
     def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
         return ""
+
+
+def giving_back(report: OnBatch, scored: int) -> OnBatch:
+    """The same report; memory that was freed goes back to the system at the end of each window."""
+    length, full = window_length(scored), 0
+
+    def reported(seen: int, done: int, right: int) -> None:
+        nonlocal full
+        report(seen, done, right)
+        if done // length != full:
+            full = done // length
+            give_back()
+
+    return reported

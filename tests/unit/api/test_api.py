@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import ttabench
 from tests.cases import each
+from tests.one_set import evaluate
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
-from ttabench.measure import scoring
 from ttabench.models.resolve import resolve_model
 from ttabench.nn.pixels import to_tensor
 from ttabench.public_names import HOMES
@@ -164,7 +164,7 @@ def test_a_score_depends_on_its_seed_and_not_on_what_was_adapted_to_before(net: 
         return ttabench.evaluate(adapted, images, labels, seed=seed, batch_size=10).correct.tolist()
 
     as_in_a_sweep = ttabench.adapt(net, "tent", lr=0.5).method
-    scored = scoring.evaluate(as_in_a_sweep, Labelled(images, labels), ttabench.Protocol(batch_size=10), 3)
+    scored = evaluate(as_in_a_sweep, Labelled(images, labels), ttabench.Protocol(batch_size=10), 3)
     assert right(3) == right(3, before=4) == scored.correct.tolist() != right(0)
 
 
