@@ -248,8 +248,8 @@ def test_networks_share_the_stream_of_the_baseline(
     follow = ImagesOfLongStream.score
 
     def noted(self: ImagesOfLongStream, *rest: Any) -> Any:
-        stream: Any = self._stream
-        seen[str(self._cell)] = [stream._point_at(step) for step in range(4)]
+        stream: Any = self.stream
+        seen[str(self.cell)] = [stream._point_at(step) for step in range(4)]
         return follow(self, *rest)
 
     monkeypatch.setattr(ImagesOfLongStream, "score", noted)
