@@ -7,6 +7,7 @@ This file answers with the ttabench that it imports, which need not be the one t
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import sys
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import ttabench
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
@@ -79,7 +79,7 @@ class Side:
 
     def place(self) -> str:
         """The folder that has this code."""
-        return str(Path(ttabench.__file__).resolve().parents[1])
+        return str(Path(inspect.getfile(Cell)).resolve().parents[1])
 
     def code(self, cells: Sequence[dict[str, Any]]) -> list[list[Any]]:
         """[hash, definitions] of the code of each cell, as it is on the disk now."""
