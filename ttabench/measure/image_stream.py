@@ -50,7 +50,7 @@ class ImageStream(ABC):
     total    images.
     scored   images with a label.
     places   (scored,) which of them, in the order of the stream, comes first, second … in a result.
-    order    of a single test set: what is adapted to before scoring.
+    order    what is adapted to before scoring; `Part` alone has it, as no long stream is offline or held out.
     """
 
     total: int

@@ -1,4 +1,4 @@
-"""Scoring: the only code that sees labels. It reads the images of a cell, adapts, and scores."""
+"""Scoring: the only evaluation loop. A method gets images without labels; labels are for the score."""
 
 from __future__ import annotations
 

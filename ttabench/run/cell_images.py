@@ -28,7 +28,7 @@ from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.system.malloc import give_back
 
-__all__ = ["CellImages", "images_of"]
+__all__ = ["CellImages", "ImagesOfLongStream", "giving_back", "images_of"]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ttabench.cell import Cell
@@ -16,16 +16,15 @@ __all__ = ["unchanged_data"]
 
 
 @contextmanager
-def unchanged_data(cell: Cell, dataset: Dataset, foreign: ForeignSet | None) -> Iterator[None]:
-    """Check the data of a cell before and after the block that reads them.
+def unchanged_data(cell: Cell, dataset: Dataset, foreign: ForeignSet | None) -> Iterator[Callable[[], None]]:
+    """The data of a cell do not change in the block that reads them. It gives a check for once they are read.
 
     foreign  the images that contaminate its stream; None if there are none.
 
     Raises UnusableModel if the images are not those that were planned, or if a file of them was written to.
     """
-    _check_planned(cell, dataset, foreign)
     before = _states(cell, dataset, foreign)
-    yield
+    yield lambda: _check_planned(cell, dataset, foreign)
     _check_planned(cell, dataset, foreign)
     if written := sorted(before.items() ^ _states(cell, dataset, foreign).items()):
         raise UnusableModel(f"{written[0][0]} was written to while the cell ran; run the sweep again")

@@ -116,9 +116,10 @@ class Worker:
         Raises UnusableModel if the images are not those of the cell, or changed while it ran.
         """
         self.tell(cell, "making or reading images")
-        dataset, foreign, source = self.dataset(cell.dataset), self.foreign(cell), self.classifier(cell)
-        with unchanged_data(cell, dataset, foreign):
+        dataset, source, foreign = self.dataset(cell.dataset), self.classifier(cell), self.foreign(cell)
+        with unchanged_data(cell, dataset, foreign) as check_planned:
             images = images_of(cell, dataset, source.classifier, self.results, self.device)
+            check_planned()
             is_foreign = images.foreign() if cell.protocol.contamination else None
             source_seconds = self.source_seconds(cell, images.first)
             course, streamed = Course(), images.total
@@ -126,7 +127,8 @@ class Worker:
             def report(seen: int, scored: int, right: int) -> None:
                 nonlocal streamed
                 course.note(seen, scored, right)
-                streamed = max(streamed, seen) if scored else streamed  # foreign images count, epochs not
+                if scored:  # foreign images count; those of further epochs do not
+                    streamed = max(streamed, seen)
                 self.emit(CellProgress(str(cell), images.total, seen, scored, right))
 
             memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)

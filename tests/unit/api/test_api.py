@@ -168,6 +168,24 @@ def test_a_score_depends_on_its_seed_and_not_on_what_was_adapted_to_before(net: 
     assert right(3) == right(3, before=4) == scored.correct.tolist() != right(0)
 
 
+def test_order_dirichlet_0_is_one_class_after_the_other(net: nn.Module) -> None:
+    labels = np.random.default_rng(0).integers(0, 8, 30)
+    images = np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (30, 32, 32, 3))
+    seen: list[Tensor] = []
+
+    class Spy(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x[:, 0, 0, 0])
+            return super().forward(x)
+
+    adapted = ttabench.adapt(Spy(*net), "source")
+    seen.clear()
+    ttabench.evaluate(adapted, images, labels, order="dirichlet(0)", batch_size=7)
+    of_images = torch.cat(seen).mul(255).round()
+    assert len(of_images) == 30
+    assert len(of_images.unique_consecutive()) == len(np.unique(labels))
+
+
 def test_what_a_method_draws_depends_on_the_seed_of_adapt(net: nn.Module, x: Tensor) -> None:
     def logits(seed: int) -> Tensor:
         adapted = ttabench.adapt(net, "cotta", restore=0.5, lr=0.5, seed=seed)
