@@ -22,6 +22,7 @@ from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, classifier, images
 from bench_suite import Timer, arguments, as_in_a_worker, last_line, median_ratio, medians, take_turns
 
 from ttabench.data.dataset import Labelled
+from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate
 from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Method
@@ -33,7 +34,7 @@ from ttabench.registry import method as find_method
 
 def bare(method: Method, data: Labelled, protocol: Protocol) -> None:
     method.reset()
-    evaluate(method, data, protocol, 0)
+    evaluate(method, Part(data, protocol, 0), protocol, 0)
 
 
 def as_in_a_cell(
@@ -42,7 +43,7 @@ def as_in_a_cell(
     method.reset()
     collected = Collected()
     with measured("cpu", host) as meter:
-        seen = evaluate(method, data, protocol, 0, on_logits=collected.add)
+        seen = evaluate(method, Part(data, protocol, 0), protocol, 0, on_logits=collected.add)
     collected.scores()
     if costly:
         target = data.images[sample(len(data), 0)]

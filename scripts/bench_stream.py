@@ -41,16 +41,18 @@ from torch import nn
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.digits import Digits
+from ttabench.measure import scoring
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import corrupted_parts
-from ttabench.measure.streams.score import evaluate_stream
 from ttabench.method.settings import make_config
 from ttabench.nn.pixels import to_tensor
-from ttabench.observe.cost import Meter, count_passes
+from ttabench.observe.cost import count_passes
 from ttabench.observe.label_free_scores import Collected
+from ttabench.observe.windows import windows
 from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
+from ttabench.run.cell_images import giving_back
 
 FLAT = 1.05
 
@@ -119,12 +121,12 @@ def follow(options: argparse.Namespace, name: str) -> dict[str, Any]:
     checkpoint = Checkpoint(options.folder / f"{name}.npz", {"method": name}, options.seconds)
     collected = Collected()
     with count_passes() as passes:
-        seen = evaluate_stream(
-            method, stream, protocol, 0, "cpu", report, (), collected, Meter(passes), checkpoint
-        )
+        checkpoint.beside = {"collected": collected, "passes": passes}
+        kept = giving_back(report, stream.scored)
+        seen = scoring.evaluate(method, stream, protocol, 0, "cpu", kept, (), collected.add, checkpoint)
     checkpoint.remove()
     result = {
-        "accuracy": seen.accuracy, "windows": dict(seen.windows), "calibration": seen.calibration,
+        "accuracy": seen.accuracy, "windows": windows(seen.correct), "calibration": seen.calibration,
         "correct": hashlib.sha256(seen.correct.tobytes()).hexdigest(), "alarm": seen.alarm,
         "scores": collected.scores(), "passes": dataclasses.astuple(passes)[:2],
     }  # fmt: skip

@@ -47,6 +47,7 @@ from torch.nn import functional as F
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
+from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
@@ -199,7 +200,7 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
         protocol = Protocol(mode=cls.mode, batch_size=options.batch)
         count = max(options.images, options.batch, collected)
         with count_passes() as passes:
-            evaluate(method, images(count, 2), protocol, 0, options.device)
+            evaluate(method, Part(images(count, 2), protocol, 0), protocol, 0, options.device)
         if needs.gradient and not passes.backward:
             problem = "no image took part in an update"
     except Exception as failure:  # the report of what fails is the purpose

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.one_set import evaluate
 from ttabench.conformance.nets import nets
 from ttabench.data.dataset import Labelled
-from ttabench.measure.scoring import evaluate
 from ttabench.method import Batches, Method, NoConfig
 from ttabench.protocol import Protocol
 

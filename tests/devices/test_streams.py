@@ -12,17 +12,17 @@ from tests.cases import each
 from tests.devices.emulated import Emulated
 from tests.devices.test_methods import pixels, prepared
 from ttabench.conformance.nets import CLASSES
+from ttabench.measure import scoring
+from ttabench.measure.image_stream import Batch, ImageStream
 from ttabench.measure.scoring import Evaluation
 from ttabench.measure.streams.checkpoint import Checkpoint
-from ttabench.measure.streams.images import Batch, LongStream
-from ttabench.measure.streams.score import evaluate_stream
 from ttabench.protocol import Protocol
 
 BATCH, BATCHES = 16, 4
 PROTOCOL = Protocol(batch_size=BATCH)
 
 
-class Images(LongStream):
+class Images(ImageStream):
     total = scored = BATCH * BATCHES
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def follow(name: str, checkpoint: Checkpoint | None, last: int = 0) -> tuple[Eva
 
     method = prepared(name)
     method.reset()
-    done = evaluate_stream(method, Images(), PROTOCOL, 0, "cuda", report, checkpoint=checkpoint)
+    done = scoring.evaluate(method, Images(), PROTOCOL, 0, "cuda", report, saved=checkpoint)
     return done, seen[0]
 
 

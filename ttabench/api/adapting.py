@@ -28,6 +28,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.measure.declared_source import DeclaredSource
+from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate as score_cell
 from ttabench.measure.torch_defaults import default_modes
 from ttabench.method import Method
@@ -326,7 +327,9 @@ def evaluate(
     method.reset()
     with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
         course = Course()
-        scored_cell = score_cell(method, data, chosen, seed, device, course.note, scored_classes=scored)
+        scored_cell = score_cell(
+            method, Part(data, chosen, seed), chosen, seed, device, course.note, scored_classes=scored
+        )
     adapted._follow()
     falls = course.alarm() if chosen.order == "iid" else ""
     alarm = "; ".join(filter(None, (scored_cell.alarm, falls)))

@@ -1,9 +1,10 @@
-"""Scoring: the only code that sees labels. It orders the images of a cell, adapts, and scores."""
+"""Scoring: the only evaluation loop. A method gets images without labels; labels are for the score."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ttabench.data.dataset import Labelled
 from ttabench.errors import UnusableModel
-from ttabench.measure.contamination import Mixture, foreign_images, interleave
-from ttabench.measure.stream import Images, Stream, arrange
+from ttabench.measure.image_stream import FOREIGN, ImageStream, Order
+from ttabench.measure.stream import Stream
 from ttabench.method import Method
+from ttabench.nn.pixels import to_tensor
 from ttabench.observe.calibration import calibration_bins
-from ttabench.observe.collapse import collapse_alarm
+from ttabench.observe.collapse import alarm_of_counts
+from ttabench.observe.cost import clock
 from ttabench.protocol import Protocol
+from ttabench.system.progress import ignore
 
 # (images seen, images scored, correct ones among these)
 OnBatch = Callable[[int, int, int], None]
@@ -33,8 +36,9 @@ class Evaluation:
     """accuracy in percent; seconds to adapt and score.
 
     correct      (n,) bool, for the scored images, in the order of the test set or of the long stream.
+    worked_before  seconds of :func:`ttabench.observe.cost.clock` before a long stream was stopped.
     calibration  :func:`ttabench.observe.calibration.calibration_bins` of the scored images.
-    windows      accuracy over a long stream, see :mod:`ttabench.measure.streams.windows`; {} otherwise.
+    windows      accuracy over a long stream, see :mod:`ttabench.observe.windows`; {} otherwise.
     """
 
     accuracy: float
@@ -42,81 +46,125 @@ class Evaluation:
     seconds: float
     alarm: str
     calibration: dict[str, list[float]]
+    worked_before: float = 0.0
     windows: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Order:
-    """The images of a cell, and their order.
+@dataclass
+class Progress:
+    """The results of a stream so far.
 
-    images   the test images at positions 0 … n−1, then foreign images.
-    adapted  positions used for adaptation before scoring (offline and held-out protocols).
-    scored   positions in the order in which they are scored.
-    labels   (n,) of the test images.
+    number, position   the next batch, and its first image.
+    correct, confidence   (scored,) in stream order; `done` of them are filled.
+    predicted, labels  (C,) how often each class was predicted, and was the label.
+    seconds, worked    time so far, by the wall clock and by :func:`ttabench.observe.cost.clock`.
     """
 
-    images: Images
-    adapted: NDArray[np.int64]
-    scored: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    confidence: NDArray[np.float32]
+    predicted: NDArray[np.int64]
     labels: NDArray[np.int64]
+    number: int = 0
+    position: int = 0
+    done: int = 0
+    seconds: float = 0.0
+    worked: float = 0.0
+
+    @classmethod
+    def start(cls, scored: int, num_classes: int) -> Progress:
+        """Nothing is done. All memory is taken now: it does not grow during the stream."""
+        correct, confidence = np.empty(scored, np.bool_), np.empty(scored, np.float32)
+        correct.fill(False)
+        confidence.fill(0)
+        return cls(correct, confidence, np.zeros(num_classes, np.int64), np.zeros(num_classes, np.int64))
+
+    def add(self, classes: NDArray[np.int64], sure: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+        """Count scored images (b,), one entry each."""
+        new = slice(self.done, self.done + len(labels))
+        self.correct[new] = classes == labels
+        self.confidence[new] = sure
+        self.predicted += np.bincount(classes, minlength=len(self.predicted))
+        self.labels += np.bincount(labels, minlength=len(self.labels))
+        self.done += len(labels)
+
+    @property
+    def right(self) -> int:
+        """How many predictions were right."""
+        return int(self.correct[: self.done].sum())
+
+
+class Timer:
+    """The time of a stream, by the wall clock and by :func:`ttabench.observe.cost.clock`."""
+
+    def __init__(self, progress: Progress, device: str) -> None:
+        self._progress, self._device = progress, device
+        self._started, self._clock = time.perf_counter() - progress.seconds, clock(device) - progress.worked
+
+    def note(self) -> None:
+        """Put the time until now into the progress."""
+        self._progress.seconds = time.perf_counter() - self._started
+        self._progress.worked = clock(self._device) - self._clock
+
+
+class Saved(typing.Protocol):
+    """Where the state of a long stream is kept, such as `ttabench.measure.streams.checkpoint.Checkpoint`."""
+
+    def load(self, method: Method[Any], progress: Progress, device: str) -> bool:
+        """Put a saved state into a prepared method and into `progress`; False if there is none to use."""
+
+    def due(self) -> bool:
+        """Whether it is time to save again."""
+
+    def try_to_save(self, method: Method[Any], progress: Progress, device: str) -> None:
+        """Save the state."""
 
 
 def evaluate(
     method: Method[Any],
-    data: Labelled,
+    images: ImageStream,
     protocol: Protocol,
     seed: int,
     device: str = "cpu",
-    on_batch: OnBatch | None = None,
+    on_batch: OnBatch = ignore,
     scored_classes: Sequence[int] = (),
-    on_logits: OnLogits | None = None,
+    on_logits: OnLogits = ignore,
+    saved: Saved | None = None,
 ) -> Evaluation:
-    """Run a prepared method over one corrupted test set and score it.
+    """Run a prepared method over the images of a cell and score it; from its saved state if there is one.
+
+    All batches except the last have the batch size of the protocol: where the corruption changes in a long
+    stream, a batch has images of both. Memory does not grow during the stream.
 
     scored_classes   the classes that predictions are chosen from; () = all. The method sees all logits.
     on_logits        gets the logits that are scored, without the other classes and without foreign images.
 
     Raises UnusableModel if the logits cannot be scored (NaN, wrong shape).
     """
-    report = on_batch or (lambda seen, scored, right: None)
-    order = put_in_order(data, protocol, seed)
-    method.counts.clear()
-    torch.manual_seed(seed)
-    started = time.perf_counter()
+    progress = Progress.start(images.scored, method.model.num_classes)
+    if saved is None or not saved.load(method, progress, device):
+        method.counts.clear()
+        torch.manual_seed(seed)
+    timer, worked_before = Timer(progress, device), progress.worked
     with autocast(protocol, device):
-        adapt(method, order, protocol, device, report)
-        predicted, confidence = score(method, order, protocol, device, report, scored_classes, on_logits)
+        if protocol.frozen:
+            adapt(method, images.order, protocol, device, on_batch)
+        for end in score(method, images, protocol, device, progress, scored_classes, on_logits):
+            on_batch(end, progress.done, progress.right)
+            if saved is not None and end < images.total and saved.due():
+                timer.note()
+                saved.try_to_save(method, progress, device)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
-    seconds = time.perf_counter() - started
-    labels = order.labels
-    if protocol.held_out:
-        positions = np.sort(order.scored)
-        predicted, confidence, labels = predicted[positions], confidence[positions], labels[positions]
-    correct = predicted == labels
+    timer.note()
+    correct, confidence = progress.correct[images.places], progress.confidence[images.places]
     return Evaluation(
         accuracy=100 * float(correct.mean()),
         correct=correct,
-        seconds=seconds,
-        alarm=collapse_alarm(predicted, labels),
+        seconds=progress.seconds,
+        alarm=alarm_of_counts(progress.predicted, progress.labels),
         calibration=calibration_bins(confidence, correct),
+        worked_before=worked_before,
     )
-
-
-def put_in_order(data: Labelled, protocol: Protocol, seed: int) -> Order:
-    """The images of a cell in the order of its stream, with foreign images for a contaminated protocol."""
-    n = min(protocol.limit or len(data), len(data))
-    images: Images = data.images[:n]
-    labels = data.labels[:n]
-    order = arrange(protocol.order, labels, seed)
-    if protocol.contamination:
-        foreign = foreign_images(protocol.contamination, data.images[:n], seed)
-        images = Mixture(data.images[:n], foreign)
-        order = interleave(order, n, len(foreign), seed)
-    if not protocol.held_out:
-        return Order(images, order, order, labels)
-    cut = len(order) - round(protocol.held_out * n)
-    return Order(images, order[:cut], order[cut:], labels)
 
 
 def adapt(method: Method[Any], order: Order, protocol: Protocol, device: str, report: OnBatch) -> None:
@@ -138,39 +186,27 @@ def adapt(method: Method[Any], order: Order, protocol: Protocol, device: str, re
 
 def score(
     method: Method[Any],
-    order: Order,
+    images: ImageStream,
     protocol: Protocol,
     device: str,
-    report: OnBatch,
-    scored_classes: Sequence[int] = (),
-    on_logits: OnLogits | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The predicted classes (n,) of the test images, and their softmax probabilities (n,).
-
-    Images that are not scored have class −1 and probability 0.
-    """
-    n = len(order.labels)
-    predicted = np.full(n, -1, np.int64)
-    confidence = np.zeros(n, np.float32)
-    done = scored = n_correct = 0
-    stream = Stream(order.images, order.scored, protocol.batch_size, device)
-    for number, x in enumerate(stream):
-        logits = step(method, x, number, protocol)
-        positions = order.scored[done : done + len(x)]
-        is_test = positions < n
+    progress: Progress,
+    scored_classes: Sequence[int],
+    on_logits: OnLogits,
+) -> Iterator[int]:
+    """Score batch after batch, from where `progress` is; how many images were seen, after each."""
+    while progress.position < images.total:
+        end = min(progress.position + protocol.batch_size, images.total)
+        batch, labels = images.read(progress.position, end)
+        logits = step(method, to_tensor(batch, device), progress.number, protocol)
         classes, probability = predictions(
-            logits, len(x), method.model.num_classes, number + 1, scored_classes
+            logits, len(labels), method.model.num_classes, progress.number + 1, scored_classes
         )
-        predicted[positions[is_test]] = classes[is_test]
-        confidence[positions[is_test]] = probability[is_test]
-        if on_logits is not None:
-            scored_logits = logits if is_test.all() else logits[torch.from_numpy(is_test).to(logits.device)]
-            on_logits(scored_logits[:, list(scored_classes)] if scored_classes else scored_logits)
-        done += len(x)
-        scored += int(is_test.sum())
-        n_correct += int((classes[is_test] == order.labels[positions[is_test]]).sum())
-        report(done, scored, n_correct)
-    return predicted, confidence
+        is_scored = labels != FOREIGN
+        scored_logits = logits if is_scored.all() else logits[torch.from_numpy(is_scored).to(logits.device)]
+        on_logits(scored_logits[:, list(scored_classes)] if scored_classes else scored_logits)
+        progress.add(classes[is_scored], probability[is_scored], labels[is_scored])
+        progress.position, progress.number = end, progress.number + 1
+        yield end
 
 
 def step(method: Method[Any], x: Tensor, number: int, protocol: Protocol) -> Tensor:

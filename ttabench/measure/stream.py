@@ -1,4 +1,4 @@
-"""The unlabelled batches that a method sees, in the order of the protocol."""
+"""Orders of a test set, and its unlabelled batches for what is done before scoring."""
 
 from __future__ import annotations
 

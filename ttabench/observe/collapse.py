@@ -11,13 +11,8 @@ COLLAPSE = 0.5
 DRAWS = 10
 
 
-def collapse_alarm(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
-    """The alarm for predictions (n,) on images of classes `labels` (n,); "" if there is none."""
-    return alarm_of_counts(np.bincount(predicted), np.bincount(labels))
-
-
 def alarm_of_counts(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
-    """The same for the numbers of predictions and of images of each class."""
+    """The alarm for the numbers of predictions and of images of each class; "" if there is none."""
     used = effective_number(predicted)
     if used - 1 < COLLAPSE * (number_in_draws(labels) - 1):
         present = effective_number(labels)

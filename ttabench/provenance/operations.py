@@ -28,7 +28,6 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._hash = hashlib.sha256()
-        self.count = 0
 
     @property
     def digest(self) -> str:
@@ -37,7 +36,6 @@ class Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operation(*args, **(kwargs or {}))
-        self.count += 1
         text = [str(operation), *map(_argument, tree_leaves((args, kwargs)))]
         self._hash.update("\n".join(text).encode())
         name = operation.name().partition("::")[2].partition(".")[0]

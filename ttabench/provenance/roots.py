@@ -57,20 +57,16 @@ def _nodes(*names: str) -> tuple[Node, ...]:
 MEASURE = _nodes(
     "measure.torch_defaults:default_modes", "measure.torch_defaults:default_kernels",
     "measure.torch_defaults:matrix_products", "measure.prepare:prepared", "measure.test_set:test_set",
-    "measure.source_access:SourceImages", "measure.scoring:evaluate", "protocol:Protocol",
+    "measure.source_access:SourceImages", "measure.image_stream:Part", "measure.scoring:evaluate",
+    "protocol:Protocol",
 )  # fmt: skip
-STREAM = _nodes(
-    "run.stream_of_cell:stream_of",
-    "run.stream_of_cell:checkpoint_of",
-    "measure.streams.score:evaluate_stream",
-)
+STREAM = _nodes("run.stream_of_cell:stream_of", "run.stream_of_cell:checkpoint_of")
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
     "cdc": (*_nodes("run.more_streams:dynamic_stream"), *STREAM[1:]),
     "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
 FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
-ORDERS = {"dirichlet(0)": _nodes("measure.by_class:evaluate_by_class")}
 READERS = {  # by the first words of a dataset's name; the first that fits counts
     "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
     "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
@@ -137,7 +133,6 @@ def current_code(
     arch: str = "",
     contamination: str = "",
     config: Mapping[str, Any] | None = None,
-    order: str = "iid",
 ) -> Code:
     """The installed code that a number depends on; :data:`NO_CODE` if the method is not installed.
 
@@ -147,16 +142,15 @@ def current_code(
     contamination  of its protocol; it matters where it is a dataset.
     config         its settings; of the methods that a composed method can be made of, those count that its
                    settings name. None: all count.
-    order          of its protocol.
     """
     stream = corruption if corruption in STREAMS else ""
     texts = frozenset([text for text in (config or {}).values() if isinstance(text, str)])
-    return _code_of(method, dataset, stream, arch, contamination, texts, order)
+    return _code_of(method, dataset, stream, arch, contamination, texts)
 
 
 @cache
 def _code_of(
-    method: str, dataset: str, stream: str, arch: str, contamination: str, texts: frozenset[str], order: str
+    method: str, dataset: str, stream: str, arch: str, contamination: str, texts: frozenset[str]
 ) -> Code:
     """:func:`current_code`, found once for the many cells that differ in nothing of this."""
     foreign, _, _ = contamination.partition("(")
@@ -169,7 +163,6 @@ def _code_of(
         prefix_of(arch),
         _family(foreign) if foreign not in ("", "noise") else "",
         named_methods(method, texts),
-        order if order in ORDERS else "",
         drawn,
     )
 
@@ -189,7 +182,6 @@ def code_by_kind(
     prefix: str,
     foreign: str,
     named: tuple[str, ...],
-    order: str,
     drawn: bool,
 ) -> Code:
     known = entry_points(METHODS)
@@ -199,7 +191,6 @@ def code_by_kind(
     roots = [
         *MEASURE,
         *STREAMS.get(stream, ()),
-        *ORDERS.get(order, ()),
         *READERS[family],
         *(DRAWN if drawn else ()),
         *NETWORKS,

@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell
 from ttabench.classifier import Classifier
-from ttabench.data.dataset import Dataset
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.foreign import coded
-from ttabench.measure.by_class import ORDER as BY_CLASS
-from ttabench.measure.by_class import evaluate_by_class
 from ttabench.measure.foreign_places import foreign_of
+from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
-from ttabench.measure.stream import arrange
-from ttabench.measure.streams.score import evaluate_stream
 from ttabench.measure.test_set import test_set
 from ttabench.method import Method
 from ttabench.observe.cost import Meter
 from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected, sample
+from ttabench.observe.windows import window_length, windows
+from ttabench.protocol import Protocol
 from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
+from ttabench.system.malloc import give_back
 
-__all__ = ["CellImages", "images_of"]
+__all__ = ["CellImages", "ImagesOfLongStream", "giving_back", "images_of"]
 
 
-class CellImages(Protocol):
+@dataclass(frozen=True)
+class CellImages(ABC):
     """The images of a cell.
 
-    total   how many the protocol uses; in a test set, without foreign ones.
-    first   uint8 (n, H, W, 3): at least one batch of them, if there are so many.
+    protocol  that of the cell, as `coded`.
+    classes   those that predictions are chosen from; () = all.
+    stream    the images in the order of the protocol.
     """
 
-    total: int
-    first: NDArray[np.uint8]
+    cell: Cell
+    protocol: Protocol
+    classes: tuple[int, ...]
+    stream: ImageStream
 
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """How many images the protocol uses; in a test set, without foreign ones."""
+
+    @property
+    @abstractmethod
+    def first(self) -> NDArray[np.uint8]:
+        """(n, H, W, 3): at least one batch of images, if there are so many."""
+
+    @abstractmethod
     def score(
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
@@ -47,90 +63,107 @@ class CellImages(Protocol):
 
     def foreign(self) -> NDArray[np.bool_]:
         """Which images of a contaminated stream are foreign."""
+        return foreign_of(self.stream, self.protocol, self.cell.seed)
 
     def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """`correct` of an evaluation, in the order of the stream."""
+        return correct
 
     def sample(self) -> NDArray[np.uint8] | None:
         """Some images for what is done after the adaptation; None where they come once."""
+        return None
 
     def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
         """The alarm of :mod:`ttabench.observe.harm`; "" if there is none, or if it cannot be said."""
+        return ""
 
 
 def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> CellImages:
     """The images of a cell. `source` is its classifier, on which the images of some streams depend."""
-    if cell.protocol.stream:
-        return ImagesOfLongStream(cell, dataset, source, results, device)
-    return ImagesOfTestSet(cell, dataset)
+    protocol, classes = coded(cell.protocol), dataset.scored_classes
+    if protocol.stream:
+        stream = stream_of_any(replace(cell, protocol=protocol), dataset, source, results, device)
+        return ImagesOfLongStream(cell, protocol, classes, stream, results)
+    data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
+    return ImagesOfTestSet(cell, protocol, classes, Part(data, protocol, cell.seed), data)
 
 
-class ImagesOfTestSet:
-    """The images of one corruption, or of all corruptions mixed."""
+@dataclass(frozen=True)
+class ImagesOfTestSet(CellImages):
+    """The images of one corruption, or of all corruptions mixed: `stream` has `data` in another order."""
 
-    def __init__(self, cell: Cell, dataset: Dataset) -> None:
-        self._cell, self._classes = cell, dataset.scored_classes
-        self._data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
-        self.first = self._data.images
-        self.total = min(cell.protocol.limit or len(self._data), len(self._data))
+    stream: Part
+    data: Labelled
+
+    @property
+    def total(self) -> int:
+        return len(self.stream.order.labels)
+
+    @property
+    def first(self) -> NDArray[np.uint8]:
+        return self.data.images
 
     def score(
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
-        protocol, seed = self._cell.protocol, self._cell.seed
-        measure = evaluate_by_class if protocol.order == BY_CLASS else evaluate
-        return measure(
-            method, self._data, coded(protocol), seed, device, report, self._classes, collected.add
+        return evaluate(
+            method, self.stream, self.protocol, self.cell.seed, device, report, self.classes, collected.add
         )
 
-    def foreign(self) -> NDArray[np.bool_]:
-        return foreign_of(self._data, self._cell.protocol, self._cell.seed)
-
     def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        labels = self._data.labels[: len(correct)]
-        in_order: NDArray[np.bool_] = correct[arrange(self._cell.protocol.order, labels, self._cell.seed)]
+        in_order = np.empty_like(correct)
+        in_order[self.stream.places] = correct
         return in_order
 
     def sample(self) -> NDArray[np.uint8]:
-        chosen: NDArray[np.uint8] = self._data.images[sample(self.total, self._cell.seed)]
+        chosen: NDArray[np.uint8] = self.data.images[sample(self.total, self.cell.seed)]
         return chosen
 
     def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
-        if self._cell.protocol.held_out:
+        if self.protocol.held_out:
             return ""
-        return harm_alarm(source, self._data, correct, device, self._classes)
+        return harm_alarm(source, self.data, correct, device, self.classes)
 
 
-class ImagesOfLongStream:
-    """The images of a long stream, read part by part; where its state was saved, scoring goes on from it."""
+@dataclass(frozen=True)
+class ImagesOfLongStream(CellImages):
+    """A long stream, read part by part; where its state was saved in `results`, scoring goes on from it."""
 
-    def __init__(self, cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> None:
-        self._cell, self._classes, self._results = cell, dataset.scored_classes, results
-        cell_as_coded = replace(cell, protocol=coded(cell.protocol))
-        self._stream = stream_of_any(cell_as_coded, dataset, source, results, device)
-        self.total = self._stream.total
-        self.first = self._stream.read(0, min(cell.protocol.batch_size, self.total)).images
+    results: Path
+
+    @property
+    def total(self) -> int:
+        return self.stream.total
+
+    @property
+    def first(self) -> NDArray[np.uint8]:
+        return self.stream.read(0, min(self.protocol.batch_size, self.total)).images
 
     def score(
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
-        checkpoint = checkpoint_of(self._cell, self._results, device)
-        evaluation = evaluate_stream(
-            method, self._stream, coded(self._cell.protocol), self._cell.seed, device, report, self._classes,
-            collected, meter, checkpoint,
+        checkpoint = checkpoint_of(self.cell, self.results, device)
+        if checkpoint is not None:
+            checkpoint.beside = {"collected": collected, "passes": meter.passes}
+        found = evaluate(
+            method, self.stream, self.protocol, self.cell.seed, device,
+            giving_back(report, self.stream.scored), self.classes, collected.add, checkpoint,
         )  # fmt: skip
+        meter.seconds = found.worked_before
         if checkpoint is not None:
             checkpoint.remove()
-        return evaluation
+        return replace(found, windows=windows(found.correct))
 
-    def foreign(self) -> NDArray[np.bool_]:
-        return foreign_of(self._stream, self._cell.protocol, self._cell.seed)
 
-    def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        return correct
+def giving_back(report: OnBatch, scored: int) -> OnBatch:
+    """The same report; memory that was freed goes back to the system at the end of each window."""
+    length, full = window_length(scored), 0
 
-    def sample(self) -> None:
-        return None
+    def reported(seen: int, done: int, right: int) -> None:
+        nonlocal full
+        report(seen, done, right)
+        if done // length != full:
+            full = done // length
+            give_back()
 
-    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
-        return ""
+    return reported

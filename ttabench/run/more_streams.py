@@ -14,10 +14,11 @@ import torch
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
+from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams.dynamic import DynamicStream
 from ttabench.measure.streams.hard import HardPath
-from ttabench.measure.streams.images import LongStream, PathStream, Point
-from ttabench.measure.streams.score import SourceAccuracy
+from ttabench.measure.streams.images import PathStream, Point
+from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.protocol import DynamicSpec, StreamSpec, parse_stream
 from ttabench.provenance import current_code
 from ttabench.run.stream_of_cell import FOLDER, StoredPath, baseline_of, network_of, stream_of
@@ -25,12 +26,12 @@ from ttabench.system import checked_lines as records
 
 __all__ = ["MAKERS", "dynamic_stream", "hard_stream", "stream_of_any"]
 
-Maker = Callable[[Cell, Dataset, torch.nn.Module, Path, str], LongStream]
+Maker = Callable[[Cell, Dataset, torch.nn.Module, Path, str], ImageStream]
 
 
 def dynamic_stream(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> LongStream:
+) -> ImageStream:
     """Continual dynamic change: the corruptions in visits of different lengths."""
     spec = parse_stream(cell.protocol.stream)
     assert isinstance(spec, DynamicSpec)
@@ -43,7 +44,7 @@ def dynamic_stream(
 
 def hard_stream(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> LongStream:
+) -> ImageStream:
     """``ccc(0)``: where the baseline has its lowest accuracy."""
     spec, clean = parse_stream(cell.protocol.stream), dataset.test()
     if cell.baseline:
@@ -80,6 +81,6 @@ MAKERS: Mapping[str, Maker] = {"cdc": dynamic_stream, "ccc_hard": hard_stream}
 
 def stream_of_any(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> LongStream:
+) -> ImageStream:
     """The images of a cell whose protocol has a stream of any kind."""
     return MAKERS.get(cell.corruption, stream_of)(cell, dataset, classifier, results, device)

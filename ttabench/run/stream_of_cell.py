@@ -13,11 +13,12 @@ from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel
+from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import checkpoint
 from ttabench.measure.streams.checkpoint import Checkpoint
-from ttabench.measure.streams.images import LongStream, PathStream, Point, corrupted_parts
+from ttabench.measure.streams.images import PathStream, Point, corrupted_parts
 from ttabench.measure.streams.path import Path as StreamPath
-from ttabench.measure.streams.score import SourceAccuracy
+from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import code_of
@@ -31,7 +32,7 @@ FOLDER = "streams"
 
 def stream_of(
     cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
-) -> LongStream:
+) -> ImageStream:
     """The images of a cell whose protocol has a stream."""
     spec = cell.protocol.spec
     corruptions = spec.corruptions or CORRUPTIONS

@@ -44,7 +44,7 @@ from ttabench.run.cell_images import images_of
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.summary_cache import SourceCache
-from ttabench.run.unchanged_data import UnchangedData
+from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
 
@@ -117,31 +117,32 @@ class Worker:
         """
         self.tell(cell, "making or reading images")
         dataset, source, foreign = self.dataset(cell.dataset), self.classifier(cell), self.foreign(cell)
-        data = UnchangedData(cell, dataset, foreign)
-        images = images_of(cell, dataset, source.classifier, self.results, self.device)
-        data.check()
+        with unchanged_data(cell, dataset, foreign) as check_planned:
+            images = images_of(cell, dataset, source.classifier, self.results, self.device)
+            check_planned()
+            is_foreign = images.foreign() if cell.protocol.contamination else None
+            source_seconds = self.source_seconds(cell, images.first)
+            course, streamed = Course(), images.total
 
-        course, streamed = Course(), images.total
+            def report(seen: int, scored: int, right: int) -> None:
+                nonlocal streamed
+                course.note(seen, scored, right)
+                if scored:  # foreign images count; those of further epochs do not
+                    streamed = max(streamed, seen)
+                self.emit(CellProgress(str(cell), images.total, seen, scored, right))
 
-        def report(seen: int, scored: int, right: int) -> None:
-            nonlocal streamed
-            course.note(seen, scored, right)
-            streamed = max(streamed, seen) if scored else streamed  # foreign images count, further epochs not
-            self.emit(CellProgress(str(cell), images.total, seen, scored, right))
+            memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
+            host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
+            collected = (
+                Collected() if is_foreign is None else Certainties(len(is_foreign), dataset.scored_classes)
+            )
+            watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
+            with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
+                evaluation = images.score(method, self.device, report, collected, meter)
 
-        is_foreign = images.foreign() if cell.protocol.contamination else None
-        collected = (
-            Collected() if is_foreign is None else Certainties(len(is_foreign), dataset.scored_classes)
-        )
-        watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
-        source_seconds = self.source_seconds(cell, images.first)
-        memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
-        host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-        with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
-            evaluation = images.score(method, self.device, report, collected, meter)
-        data.check()
-        data.check_files()
-
+        unknown = {}
+        if isinstance(collected, Certainties) and is_foreign is not None:
+            unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
         found = {name: plain(value) for name, value in method.alarms().items()}
         needs = type(method).needs_of(method.config)
         alarms = (
@@ -158,9 +159,6 @@ class Worker:
             settings_alarm,
             str(found.pop("alarm", "")),
         )
-        unknown = {}
-        if isinstance(collected, Certainties) and is_foreign is not None:
-            unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
         unlabelled = collected.scores()
         if self.scores == "all":
             unlabelled |= self.costly_scores(cell, method, images.sample())

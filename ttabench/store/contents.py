@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ttabench.protocol import Protocol
@@ -26,7 +27,8 @@ class Facts(NamedTuple):
 def facts(record: Record) -> Facts:
     """Those of a record."""
     cell, status = record.data["cell"], str(record.data["status"])
-    part = (cell["label"], cell["arch"], cell["dataset"], _protocol(cell))
+    protocol = _in_words(cell["dataset"], tuple(cell["protocol"].items()))
+    part = (cell["label"], cell["arch"], cell["dataset"], protocol)
     state = "done" if status == "ok" else status
     return Facts(part, state, record.written, _code(record.environment), _machine(record.environment))
 
@@ -86,10 +88,11 @@ class Contents:
         return list(dict.fromkeys(part.dataset for part in self.parts.values()))
 
 
-def _protocol(cell: Mapping[str, Any]) -> str:
-    """In words, without the compute ratio, which differs from method to method."""
-    held = {**PROTOCOL, **cell["protocol"], "pace_ratio": PROTOCOL["pace_ratio"]}
-    caption = Protocol(**held).caption(everything([cell["dataset"]]))
+@lru_cache(maxsize=1024)
+def _in_words(dataset: str, protocol: tuple[tuple[str, Any], ...]) -> str:
+    """A stored protocol, without the compute ratio, which differs from method to method."""
+    held = {**PROTOCOL, **dict(protocol), "pace_ratio": PROTOCOL["pace_ratio"]}
+    caption = Protocol(**held).caption(everything([dataset]))
     return caption.removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
 
 

@@ -7,6 +7,7 @@ This file answers with the ttabench that it imports, which need not be the one t
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import sys
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import ttabench
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
@@ -79,7 +79,7 @@ class Side:
 
     def place(self) -> str:
         """The folder that has this code."""
-        return str(Path(ttabench.__file__).resolve().parents[1])
+        return str(Path(inspect.getfile(Cell)).resolve().parents[1])
 
     def code(self, cells: Sequence[dict[str, Any]]) -> list[list[Any]]:
         """[hash, definitions] of the code of each cell, as it is on the disk now."""
@@ -119,7 +119,7 @@ class Side:
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
         data = self._state.keep("whole dataset", last.dataset, lambda: open_dataset(last.dataset), limit=4)
         for each in chain:
-            _make_images(each, data)
+            make_images(each, data)
         self._use(data if whole else FewImages(data), last)
         self._load(last, data, Path(folder))
         self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
@@ -211,15 +211,17 @@ def _first(data: Labelled) -> Labelled:
 def varied(cell: Cell) -> Iterator[Cell]:
     """The cell with other protocols, and as a long stream; those that it can have."""
     if cell.protocol.stream:
-        ccc = replace(
-            cell.protocol, stream=f"ccc(50,length={5 * BATCH},speed=6,corruptions=fog+contrast)", limit=0
-        )
-        yield replace(cell, corruption="ccc", baseline="", protocol=ccc)
+        ccc_stream = f"ccc(50,length={5 * BATCH},speed=6,corruptions=fog+contrast)"
+        for limit in (0, A_PART):
+            ccc = replace(cell.protocol, stream=ccc_stream, limit=limit)
+            yield replace(cell, corruption="ccc", baseline="", protocol=ccc)
         return
     single = replace(cell, history=(), foreign="")
     for change in VARIATIONS:
         with suppress(ValueError):
             yield replace(single, protocol=replace(cell.protocol, **{**PLAIN, **change}))
+    if cell.protocol.mode == "offline":  # no sweep has offline streams
+        return
     with suppress(ValueError):
         name = "fog" if cell.corruption == MIXED else cell.corruption
         stream = {"stream": f"recurring(4,corruptions={name})", "reset": "continual"}
@@ -263,13 +265,15 @@ def _timed(cell: Cell) -> tuple[Any, ...]:
     return cell.arch, cell.dataset, cell.checkpoint, "cpu", cell.protocol.batch_size, cell.protocol.precision
 
 
-def _make_images(cell: Cell, data: Dataset) -> None:
+def make_images(cell: Cell, data: Dataset) -> None:
     """Make the images that are kept on the disk, so that neither of the processes makes them in its cells."""
-    stream = cell.protocol.stream
-    names = (parse_stream(stream).corruptions if stream else ()) or CORRUPTIONS
-    if not stream and cell.corruption != MIXED:
-        names = (cell.corruption,)
-    for severity in RAMP if stream == "gradual" else (cell.severity,):
+    names: Sequence[str] = CORRUPTIONS if cell.corruption == MIXED else (cell.corruption,)
+    severities: Sequence[int] = (cell.severity,)
+    if cell.protocol.stream:
+        spec = parse_stream(cell.protocol.stream)
+        names = () if spec.length else spec.corruptions or CORRUPTIONS  # a ccc stream makes them as it goes
+        severities = RAMP if spec.kind == "gradual" else severities
+    for severity in severities:
         for name in names:
             data.corrupted(name, severity)
     data.test()

@@ -32,8 +32,8 @@ from ttabench.sweep.verify import copied_paths
 __all__ = ["SideBySide", "side_by_side"]
 
 ON_FEW_IMAGES = (
-    "ttabench/measure/scoring.py", "ttabench/measure/stream",
-    "ttabench/measure/foreign_places.py", "ttabench/measure/by_class.py", "ttabench/measure/test_set.py",
+    "ttabench/measure/image_stream.py", "ttabench/measure/scoring.py", "ttabench/measure/stream",
+    "ttabench/measure/foreign_places.py", "ttabench/measure/test_set.py",
     "ttabench/observe/", "ttabench/run/", "ttabench/data/dataset.py",
 )  # fmt: skip
 """Code that reads and scores the images of a cell: it does the same with each batch."""

@@ -10,3 +10,7 @@ OnProgress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, total: int) -> None:
     """A progress callback that shows nothing."""
+
+
+def ignore(*values: object) -> None:
+    """A callback that does nothing with what it is told."""

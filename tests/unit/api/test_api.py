@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import ttabench
 from tests.cases import each
+from tests.one_set import evaluate
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
-from ttabench.measure import scoring
 from ttabench.models.resolve import resolve_model
 from ttabench.nn.pixels import to_tensor
 from ttabench.public_names import HOMES
@@ -164,8 +164,26 @@ def test_a_score_depends_on_its_seed_and_not_on_what_was_adapted_to_before(net: 
         return ttabench.evaluate(adapted, images, labels, seed=seed, batch_size=10).correct.tolist()
 
     as_in_a_sweep = ttabench.adapt(net, "tent", lr=0.5).method
-    scored = scoring.evaluate(as_in_a_sweep, Labelled(images, labels), ttabench.Protocol(batch_size=10), 3)
+    scored = evaluate(as_in_a_sweep, Labelled(images, labels), ttabench.Protocol(batch_size=10), 3)
     assert right(3) == right(3, before=4) == scored.correct.tolist() != right(0)
+
+
+def test_order_dirichlet_0_is_one_class_after_the_other(net: nn.Module) -> None:
+    labels = np.random.default_rng(0).integers(0, 8, 30)
+    images = np.broadcast_to(labels.astype(np.uint8)[:, None, None, None], (30, 32, 32, 3))
+    seen: list[Tensor] = []
+
+    class Spy(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x[:, 0, 0, 0])
+            return super().forward(x)
+
+    adapted = ttabench.adapt(Spy(*net), "source")
+    seen.clear()
+    ttabench.evaluate(adapted, images, labels, order="dirichlet(0)", batch_size=7)
+    of_images = torch.cat(seen).mul(255).round()
+    assert len(of_images) == 30
+    assert len(of_images.unique_consecutive()) == len(np.unique(labels))
 
 
 def test_what_a_method_draws_depends_on_the_seed_of_adapt(net: nn.Module, x: Tensor) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.one_set import evaluate
 from tests.unit.data_fakes import clean_images
 from ttabench.data.dataset import Labelled
-from ttabench.measure.by_class import class_by_class, evaluate_by_class
+from ttabench.measure.image_stream import class_by_class
 from ttabench.protocol import Protocol
 
 
@@ -42,7 +43,7 @@ def test_images_come_class_by_class_and_correctness_is_in_the_order_of_the_test_
     images, labels = clean_images(40), np.random.default_rng(1).integers(0, 4, 40)
     method = Noting({image.tobytes(): int(label) for image, label in zip(images, labels, strict=True)})
     protocol = Protocol(order="dirichlet(0)", batch_size=7)
-    found = evaluate_by_class(method, Labelled(images, labels), protocol, 3)
+    found = evaluate(method, Labelled(images, labels), protocol, 3)
     assert (np.diff(method.seen) != 0).sum() == 3
     assert (found.correct == (labels < 2)).all()
 

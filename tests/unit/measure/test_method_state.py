@@ -20,12 +20,13 @@ from tests.unit.measure.test_scoring import toy
 from tests.unit.measure.test_streams import Coded, Stopped, protocol
 from tests.unit.measure.test_streams import random as drawing
 from ttabench.conformance.state import difference, snapshot
+from ttabench.measure import scoring
+from ttabench.measure.scoring import Progress
 from ttabench.measure.streams import method_state
-from ttabench.measure.streams.checkpoint import Checkpoint, Progress
+from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import corrupted_parts
 from ttabench.measure.streams.method_state import NotStorable
-from ttabench.measure.streams.score import evaluate_stream
-from ttabench.observe.cost import Meter, count_passes
+from ttabench.observe.cost import count_passes
 from ttabench.observe.label_free_scores import Collected
 
 
@@ -223,7 +224,7 @@ def test_a_method_that_cannot_be_stored_runs_on_without(tmp_path: Path) -> None:
     with pytest.warns(
         UserWarning, match=r"random: the state cannot be stored \(Random\.source is a"
     ) as output:
-        done = evaluate_stream(method, stream, asked, 0, checkpoint=Checkpoint(file, {}, 0.0))
+        done = scoring.evaluate(method, stream, asked, 0, saved=Checkpoint(file, {}, 0.0))
     assert len(output) == 1
     assert len(done.correct) == stream.scored
     assert not file.exists()
@@ -255,9 +256,9 @@ def test_nothing_of_a_state_is_left_out_of_a_result(tmp_path: Path) -> None:
 
         collected = Collected()
         with count_passes() as passes:
-            evaluate_stream(
-                drawing(), stream, asked, 0, "cpu", report, (), collected, Meter(passes), checkpoint
-            )
+            if checkpoint is not None:
+                checkpoint.beside = {"collected": collected, "passes": passes}
+            scoring.evaluate(drawing(), stream, asked, 0, "cpu", report, (), collected.add, checkpoint)
         return collected.scores(), passes.forward
 
     whole = run()

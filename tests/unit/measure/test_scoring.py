@@ -12,22 +12,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.cases import each
+from tests.one_set import evaluate
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.contamination import interleave
-from ttabench.measure.scoring import Order, evaluate, predictions, score
+from ttabench.measure.image_stream import Part
+from ttabench.measure.scoring import predictions
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.nn.pixels import to_tensor
-from ttabench.observe.collapse import collapse_alarm, effective_number, number_in_draws
+from ttabench.observe.collapse import alarm_of_counts, effective_number, number_in_draws
 from ttabench.protocol import Protocol
 
 CLASSES = 4
@@ -187,14 +190,16 @@ def test_a_collapse_raises_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1.0 effective classes and labels have 4.0" in evaluate(toy(), data(12), Protocol(), 0).alarm
 
 
+def _alarm(predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> str:
+    return alarm_of_counts(np.bincount(predicted), np.bincount(labels))
+
+
 @given(classes=st.integers(2, 1000), of=st.integers(0, 999), rarest=st.floats(0.2, 1))
 @settings(deadline=None)
 def test_a_collapse_to_one_class_is_one_whatever_their_number(classes: int, of: int, rarest: float) -> None:
     labels = np.repeat(np.arange(classes), np.linspace(10 * rarest, 10, classes).astype(int))
-    assert "predictions have 1.0 effective classes" in collapse_alarm(
-        np.full(len(labels), of % classes), labels
-    )
-    assert collapse_alarm(labels, labels) == ""
+    assert "predictions have 1.0 effective classes" in _alarm(np.full(len(labels), of % classes), labels)
+    assert _alarm(labels, labels) == ""
 
 
 @pytest.mark.parametrize(("used", "collapsed"), [(5, True), (7, False)])
@@ -203,7 +208,7 @@ def test_a_collapse_is_to_less_than_half_of_the_classes_the_first_not_counted(
 ) -> None:
     """Of eleven classes: five are four more than one, and half of ten is five."""
     labels = np.arange(2310) % 11
-    assert bool(collapse_alarm(np.arange(2310) % used, labels)) == collapsed
+    assert bool(_alarm(np.arange(2310) % used, labels)) == collapsed
 
 
 @pytest.mark.parametrize("each", [1, 10])
@@ -213,9 +218,9 @@ def test_random_mistakes_are_no_collapse_where_there_are_few_images_of_each_clas
     likely = draw.dirichlet(np.ones(1000))  # some classes are taken for others more often
     wrong = draw.choice(1000, len(labels), p=likely)
     predicted = np.where(draw.random(len(labels)) < 0.2, labels, wrong)
-    assert collapse_alarm(predicted, labels) == ""
-    assert "collapse" in collapse_alarm(predicted % 250, labels)
-    assert "labels have 1000.0" in collapse_alarm(predicted % 250, labels)
+    assert _alarm(predicted, labels) == ""
+    assert "collapse" in _alarm(predicted % 250, labels)
+    assert "labels have 1000.0" in _alarm(predicted % 250, labels)
 
 
 def test_the_number_in_draws_is_that_of_the_classes_where_images_are_many() -> None:
@@ -227,13 +232,13 @@ def test_the_number_in_draws_is_that_of_the_classes_where_images_are_many() -> N
 
 
 def test_one_class_that_is_there_alone_is_no_collapse() -> None:
-    assert collapse_alarm(np.zeros(9, int), np.zeros(9, int)) == ""
+    assert _alarm(np.zeros(9, int), np.zeros(9, int)) == ""
 
 
 def test_few_mistakes_between_two_classes_are_no_collapse() -> None:
     labels = np.arange(100) % 2
-    assert collapse_alarm(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
-    assert collapse_alarm(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10
+    assert _alarm(np.where(np.arange(100) < 40, 0, labels), labels) == ""  # 70 : 30
+    assert _alarm(np.where(np.arange(100) < 80, 0, labels), labels) != ""  # 90 : 10
 
 
 def test_progress_is_told() -> None:
@@ -458,24 +463,15 @@ def test_a_collapse_within_the_scored_classes_raises_an_alarm(monkeypatch: pytes
     assert result.accuracy == 50  # class 1, the first of those that tie
 
 
-def test_images_that_are_not_scored_have_no_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices: list[str] = []
-
-    def stream(images: Any, positions: Any, batch_size: int, device: str) -> Stream:
-        devices.append(device)
-        return Stream(images, positions, batch_size)
-
-    monkeypatch.setattr("ttabench.measure.scoring.Stream", stream)
-    given, scored = data(), np.array([7, 2, 5])
-    order = Order(given.images, np.arange(0), scored, given.labels)
-    classes, sure = score(toy(), order, Protocol(batch_size=2), "cuda:3", lambda seen, done, right: None)
-    assert devices == ["cuda:3"]
-    others = np.setdiff1d(np.arange(10), scored)
-    assert classes[others].tolist() == [-1] * 7
-    assert sure[others].tolist() == [0.0] * 7
-    assert classes[scored].tolist() == given.labels[scored].tolist()
-    assert (sure[scored] > 1 / CLASSES).all()
-    assert (classes.dtype, sure.dtype) == (np.int64, np.float32)
+def test_results_are_in_the_order_of_the_test_set_and_held_out_ones_alone_count() -> None:
+    given = data()
+    part = Part(given, Protocol(held_out=0.3), seed=4)
+    scored = part.order.scored
+    assert (part.total, part.scored) == (3, 3)
+    assert scored[part.places].tolist() == sorted(scored)
+    batch = part.read(0, 3)
+    assert batch.labels.tolist() == given.labels[scored].tolist()
+    assert (batch.images == given.images[scored]).all()
 
 
 def test_images_go_to_the_device_and_the_time_ends_when_it_has_finished(
@@ -485,16 +481,18 @@ def test_images_go_to_the_device_and_the_time_ends_when_it_has_finished(
     clock = iter([100.0, 102.5])
     waits: list[float] = []
 
-    def stream(images: Any, positions: Any, batch_size: int, device: str, *tick: Any) -> Stream:
+    def moved(images: Any, device: str) -> Tensor:
         devices.append(device)
-        return Stream(images, positions, batch_size)
+        return to_tensor(images)
 
-    monkeypatch.setattr("ttabench.measure.scoring.Stream", stream)
+    monkeypatch.setattr("ttabench.measure.scoring.to_tensor", moved)
+    monkeypatch.setattr("ttabench.measure.stream.to_tensor", moved)
     monkeypatch.setattr("ttabench.measure.scoring.autocast", lambda protocol, device: nullcontext())
+    monkeypatch.setattr("ttabench.measure.scoring.clock", lambda device: 0.0)
     monkeypatch.setattr("ttabench.measure.scoring.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(len(list(copy.copy(clock)))))
-    seen = evaluate(toy(), data(), Protocol(mode="offline", batch_size=5), 0, "cuda:3")
-    assert devices == ["cuda:3"] * 2  # to adapt, and to score
+    seen = evaluate(toy(), data(), Protocol(mode="offline", batch_size=5, epochs=1), 0, "cuda:3")
+    assert devices == ["cuda:3"] * 4  # to adapt, and to score
     assert waits == [1]  # before the clock is read for the second time
     assert seen.seconds == 2.5
 

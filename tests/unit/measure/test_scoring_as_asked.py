@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from tests.cases import each
+from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import foreign_images, interleave
-from ttabench.measure.scoring import autocast, evaluate, put_in_order
+from ttabench.measure.image_stream import put_in_order
+from ttabench.measure.scoring import autocast
 from ttabench.measure.stream import arrange
 from ttabench.method import Batches
 from ttabench.observe.calibration import BINS, calibration_bins

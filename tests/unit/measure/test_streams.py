@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.cases import each
+from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Toy, toy
 from ttabench.cell import Cell
 from ttabench.corruptions import corrupt
@@ -27,11 +28,12 @@ from ttabench.corruptions.fractional import corrupt_between
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
-from ttabench.measure.scoring import Evaluation, evaluate, step
-from ttabench.measure.streams import score
-from ttabench.measure.streams.checkpoint import Checkpoint, Progress
+from ttabench.measure import scoring
+from ttabench.measure.image_stream import FOREIGN
+from ttabench.measure.scoring import Evaluation, Progress, step
+from ttabench.measure.streams import source_accuracy
+from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import (
-    FOREIGN,
     PathStream,
     Point,
     corrupt_at,
@@ -41,9 +43,9 @@ from ttabench.measure.streams.images import (
 )
 from ttabench.measure.streams.path import BOUND, LAST
 from ttabench.measure.streams.path import Path as StreamPath
-from ttabench.measure.streams.score import SourceAccuracy, evaluate_stream
-from ttabench.measure.streams.windows import MOST, window_length, windows
+from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.observe.label_free_scores import Collected
+from ttabench.observe.windows import MOST, window_length, windows
 from ttabench.protocol import RAMP, Protocol
 from ttabench.provenance import Code
 from ttabench.run.stream_of_cell import _path, checkpoint_of, path_key
@@ -357,7 +359,7 @@ def test_windows_do_not_depend_on_the_batch_size() -> None:
 
 def follow(method: Any, stream: str = "recurring(3)", **changed: Any) -> Any:
     asked = protocol(stream, **changed)
-    return evaluate_stream(method, corrupted_parts(Coded(), ("fog", "snow"), 5, asked, 0), asked, 0)
+    return scoring.evaluate(method, corrupted_parts(Coded(), ("fog", "snow"), 5, asked, 0), asked, 0)
 
 
 def test_a_long_stream_is_scored_in_its_order() -> None:
@@ -379,7 +381,7 @@ def test_one_part_without_a_change_is_scored_as_a_cell_is() -> None:
     asked = protocol("recurring(1)")
     stream = corrupted_parts(Coded(), ("fog",), 5, asked, 0)
     plain = evaluate(toy(), Coded().corrupted("fog", 5), Protocol(batch_size=5), part_seed(0, 0))
-    along = evaluate_stream(toy(), stream, asked, 0)
+    along = scoring.evaluate(toy(), stream, asked, 0)
     assert along.accuracy == plain.accuracy
     assert along.calibration == plain.calibration
 
@@ -393,7 +395,7 @@ def test_classes_that_are_not_scored_are_left_out_of_a_stream_as_of_a_cell(score
     plain = evaluate(
         toy(), shifted, Protocol(batch_size=5), part_seed(0, 0), scored_classes=scored, on_logits=of_cell.add
     )
-    along = evaluate_stream(toy(), stream, asked, 0, scored_classes=scored, collected=of_stream)
+    along = scoring.evaluate(toy(), stream, asked, 0, scored_classes=scored, on_logits=of_stream.add)
     assert along.accuracy == plain.accuracy
     assert of_stream.scores() == of_cell.scores()
 
@@ -494,18 +496,18 @@ def interrupted(
 
     keep = {"identity": {"cell": "c"}, "seconds": 0.0}
     with pytest.raises(Stopped):
-        evaluate_stream(make(), stream, asked, 0, device, report, checkpoint=Checkpoint(file, **keep))
+        scoring.evaluate(make(), stream, asked, 0, device, report, saved=Checkpoint(file, **keep))
     beginnings.clear()
     again = make()
     again.reset()
-    done = evaluate_stream(
+    done = scoring.evaluate(
         again,
         stream,
         asked,
         0,
         device,
         lambda s, *_: beginnings.append(s),
-        checkpoint=Checkpoint(file, **keep),
+        saved=Checkpoint(file, **keep),
     )
     return done, beginnings[0]
 
@@ -675,11 +677,11 @@ def test_the_time_of_a_stopped_stream_and_what_was_right_in_it_count(
 
     def run() -> Evaluation:
         checkpoint = Checkpoint(**kept)  # type: ignore[arg-type]
-        return evaluate_stream(toy(), stream, asked, 0, on_batch=report, checkpoint=checkpoint)
+        return scoring.evaluate(toy(), stream, asked, 0, on_batch=report, saved=checkpoint)
 
     with monkeypatch.context() as patch:
-        patch.setattr(score.time, "perf_counter", lambda: float(next(ticks)))
-        patch.setattr(score, "clock", lambda device: float(next(ticks)))
+        patch.setattr(scoring.time, "perf_counter", lambda: float(next(ticks)))
+        patch.setattr(scoring, "clock", lambda device: float(next(ticks)))
         with pytest.raises(Stopped):
             run()
         first = saved()
@@ -713,4 +715,4 @@ def test_ccc_streams_are_the_same_in_every_release() -> None:
     )  # fmt: skip
     labels = stream.read(0, 80).labels.astype("<i8")
     assert hashlib.sha256(labels.tobytes()).hexdigest()[:16] == "8a20641dac23bfb3"
-    assert score.CALIBRATION_IMAGES == 256
+    assert source_accuracy.CALIBRATION_IMAGES == 256

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.unit.conftest import Output
 from tests.unit.measure.test_streams import SIZE, Coded, protocol
 from ttabench.data.dataset import Labelled
-from ttabench.measure.streams import score
+from ttabench.measure.streams import source_accuracy
 from ttabench.measure.streams.dynamic import DynamicStream, visits
 from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import Point
@@ -168,7 +168,7 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--batch-size", "20", "--wo
 def test_they_are_swept_verified_and_reported(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str, images: int
 ) -> None:
-    monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
+    monkeypatch.setattr(source_accuracy, "CALIBRATION_IMAGES", 16)
     output = ttabench("sweep", *SMALL, "--limit", "30", "--stream", stream, "--out", tmp_path / "r")
     assert output.code == 0, output.err
     cells = load_frame(tmp_path / "r")

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.one_set import evaluate
 from tests.unit.stored_results import CELL, Right, measured
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.data.digits import Digits
-from ttabench.measure.scoring import evaluate
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench_methods import tent

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, data
 from ttabench.classifier import Classifier
-from ttabench.measure.scoring import evaluate
 from ttabench.observe.calibration import BINS, calibration_bins
 from ttabench.protocol import Protocol
 from ttabench_methods.source import Source

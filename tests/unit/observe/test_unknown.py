@@ -18,11 +18,11 @@ from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
+from ttabench.measure import scoring
 from ttabench.measure.foreign_places import foreign_of, foreign_places
-from ttabench.measure.scoring import put_in_order
+from ttabench.measure.image_stream import put_in_order
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import Parts
-from ttabench.measure.streams.score import evaluate_stream
 from ttabench.method import Method
 from ttabench.observe.unknown import CERTAINTIES, FIGURES, Certainties, figures, watched
 from ttabench.protocol import Protocol
@@ -152,7 +152,7 @@ def test_foreign_places_are_those_of_the_stream(share: str, order: str) -> None:
     for seed in range(3):
         positions = put_in_order(data, protocol, seed).scored
         assert np.array_equal(foreign_places(protocol, 33, seed), positions >= 33)
-    stream = Parts(2, lambda part: data, protocol, 7, 40)
+    stream = Parts(2, lambda part: data, protocol, 7)
     assert np.array_equal(foreign_of(stream, protocol, 7), stream.read(0, stream.total).labels < 0)
 
 
@@ -163,7 +163,7 @@ def test_a_stopped_stream_has_the_figures_of_a_whole_one(tmp_path: Path, after: 
     protocol = Protocol(stream="recurring(2)", reset="continual", contamination="noise(0.5)", batch_size=16)
 
     def follow(stop: int, file: Path) -> Any:
-        stream = Parts(2, lambda part: data, protocol, 0, 20)
+        stream = Parts(2, lambda part: data, protocol, 0)
         method = Means(Classifier.wrap(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))))
         method.prepare()
         made, seen = Certainties(stream.total), []
@@ -174,10 +174,11 @@ def test_a_stopped_stream_has_the_figures_of_a_whole_one(tmp_path: Path, after: 
                 raise KeyboardInterrupt
 
         with watched(method, made.note):
-            done = evaluate_stream(
-                method, stream, protocol, 0, on_batch=report, collected=made,
-                checkpoint=Checkpoint(file, {"cell": "c"}, 0.0),
-            )  # fmt: skip
+            saved = Checkpoint(file, {"cell": "c"}, 0.0)
+            saved.beside = {"collected": made}
+            done = scoring.evaluate(
+                method, stream, protocol, 0, on_batch=report, on_logits=made.add, saved=saved
+            )
         return made.figures(foreign_of(stream, protocol, 0), done.correct), seen
 
     whole, batches = follow(0, tmp_path / "whole.npz")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from scipy.special import softmax
 
+from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, data
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
-from ttabench.measure.scoring import evaluate
 from ttabench.observe.label_free_scores import (
     CHEAP,
     IMAGES,

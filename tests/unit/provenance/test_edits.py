@@ -123,7 +123,7 @@ def test_a_file_that_is_split_changes_nothing(edits: Edits) -> None:
 
 def test_what_runs_on_a_stream_counts_there_alone(edits: Edits) -> None:
     before = {kind: code(corruption=kind) for kind in ("fog", "recurring", "gradual", "ccc")}
-    edits.edit("ttabench.measure.streams.windows", ("def windows(", "def windows(_more=0, *, "))
+    edits.edit("ttabench.measure.streams.images", ("def part_seed(", "def part_seed(_more=0, *, "))
     assert {kind for kind in before if code(corruption=kind) != before[kind]} == {
         "recurring",
         "gradual",

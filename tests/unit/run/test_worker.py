@@ -21,12 +21,12 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
+from ttabench.measure.image_stream import Batch, ImageStream
 from ttabench.measure.stream import arrange
-from ttabench.measure.streams.images import Batch, LongStream
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe import label_free_scores
-from ttabench.observe.cost import Meter
+from ttabench.observe.cost import Passes
 from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.label_free_scores import sample
 from ttabench.protocol import Protocol
@@ -705,7 +705,7 @@ def test_weights_that_are_gone_fail_the_cell(setting: Setting) -> None:
 # ---- long streams
 
 
-class Ten(LongStream):
+class Ten(ImageStream):
     total = scored = 10
 
     def read(self, start: int, stop: int) -> Batch:
@@ -718,7 +718,7 @@ class Ten(LongStream):
 def streamed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Cell:
     def stream_of(
         cell: Cell, dataset: Dataset, classifier: Classifier, results: Path, device: str
-    ) -> LongStream:
+    ) -> ImageStream:
         assert (dataset, results, device) == (setting.data, setting.worker.results, "cpu")
         assert cell.protocol.stream == "gradual"
         assert isinstance(classifier, Classifier)
@@ -768,21 +768,21 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
         return State()
 
     scored: list[tuple[Any, ...]] = []
-    original = cell_images.evaluate_stream
+    original = cell_images.evaluate
 
-    def evaluate_stream(*given: Any) -> Any:
+    def evaluate(*given: Any) -> Any:
         scored.append(given)
         return original(*given)
 
     monkeypatch.setattr(cell_images, "checkpoint_of", checkpoint_of)
-    monkeypatch.setattr(cell_images, "evaluate_stream", evaluate_stream)
+    monkeypatch.setattr(cell_images, "evaluate", evaluate)
     setting.one(streamed)
     assert State.removed == 1
-    ((_, _, protocol, seed, device, _, classes, collected, meter, state),) = scored
+    ((_, _, protocol, seed, device, _, classes, _, state),) = scored
     assert (protocol, seed, device, classes) == (streamed.protocol, 0, "cpu", ())
-    assert isinstance(collected, worker.Collected)
-    assert isinstance(meter, Meter)
     assert isinstance(state, State)
+    assert isinstance(state.beside["collected"], worker.Collected)
+    assert isinstance(state.beside["passes"], Passes)
     assert asked == [(streamed, setting.worker.results, "cpu")]
 
 

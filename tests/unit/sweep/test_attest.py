@@ -95,11 +95,12 @@ def test_a_change_that_changes_numbers_is_refused_and_stays_refused(
 
 
 def test_a_changed_branch_that_did_not_run_is_refused(swept: Path, change: Change) -> None:
-    change("ttabench/measure/scoring.py: put_in_order")  # no cell here has held-out or foreign images
+    change("ttabench/measure/image_stream.py: put_in_order")  # no cell here has held-out or foreign images
     outcome = outcome_of(swept)
     assert not outcome.same
+    assert outcome.refused
     assert all(
-        "ttabench/measure/scoring.py: put_in_order: a branch in line" in why
+        "ttabench/measure/image_stream.py: put_in_order: a branch in line" in why
         for why in outcome.refused.values()
     )
     assert not (swept / FILE).exists()

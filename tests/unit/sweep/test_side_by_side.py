@@ -18,7 +18,7 @@ from tests.unit.sweep.test_attest import edit_environment
 from ttabench.cell import Cell
 from ttabench.protocol import Protocol
 from ttabench.store.attestations import FILE
-from ttabench.sweep.one_side import Side, few, varied
+from ttabench.sweep.one_side import Side, few, make_images, varied
 from ttabench.sweep.side_by_side import PACKAGES, SideBySide
 from ttabench.system.checked_lines import decode
 
@@ -162,8 +162,39 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
     assert {each.limit for each in made} >= {0, 9}
     assert {each.stream for each in made} == {"", f"recurring(4,corruptions={cell.corruption})"}
     gradual = replace(cell, corruption="gradual", protocol=Protocol(stream="gradual", reset="continual"))
-    (stream,) = varied(gradual)
-    assert (stream.corruption, stream.protocol.spec.length) == ("ccc", 20)
+    streams = [*varied(gradual)]
+    assert {(each.corruption, each.protocol.spec.length) for each in streams} == {("ccc", 20)}
+    assert [each.protocol.limit for each in streams] == [0, 5]
+    offline = replace(cell, protocol=Protocol(mode="offline", batch_size=4, epochs=10))
+    assert not any(each.protocol.stream for each in varied(offline))
+
+
+@pytest.mark.parametrize(
+    ("corruption", "severity", "stream", "made"),
+    [
+        ("fog", 3, "", [("fog", 3)]),
+        ("recurring", 5, "recurring(2,corruptions=fog+snow)", [("fog", 5), ("snow", 5)]),
+        ("gradual", 0, "gradual(corruptions=fog)", [("fog", step) for step in (1, 2, 3, 4, 5, 4, 3, 2, 1)]),
+        ("ccc", 0, "ccc(40,length=20,speed=5)", []),
+    ],
+)
+def test_the_images_of_a_cell_are_made_before_it_runs(
+    cell: Cell, corruption: str, severity: int, stream: str, made: list[tuple[str, int]]
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Data:
+        def corrupted(self, name: str, severity: int) -> None:
+            asked.append((name, severity))
+
+        def test(self) -> None: ...
+
+        train = test
+
+    protocol = Protocol(stream=stream, reset="continual") if stream else Protocol()
+    any_data: Any = Data()
+    make_images(replace(cell, corruption=corruption, severity=severity, protocol=protocol), any_data)
+    assert asked == made
 
 
 def test_what_is_compared_of_a_text() -> None:

@@ -28,7 +28,7 @@ from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
-from ttabench.measure.streams import checkpoint, score
+from ttabench.measure.streams import checkpoint, source_accuracy
 from ttabench.measure.streams.images import Point
 from ttabench.protocol import Protocol, parse_stream
 from ttabench.provenance import Code
@@ -248,12 +248,12 @@ def test_networks_share_the_stream_of_the_baseline(
     follow = ImagesOfLongStream.score
 
     def noted(self: ImagesOfLongStream, *rest: Any) -> Any:
-        stream: Any = self._stream
-        seen[str(self._cell)] = [stream._point_at(step) for step in range(4)]
+        stream: Any = self.stream
+        seen[str(self.cell)] = [stream._point_at(step) for step in range(4)]
         return follow(self, *rest)
 
     monkeypatch.setattr(ImagesOfLongStream, "score", noted)
-    monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
+    monkeypatch.setattr(source_accuracy, "CALIBRATION_IMAGES", 16)
     output = ttabench(
         "sweep", "--methods", "bn_stats", "--archs", "resnet18,cct", "--corruptions", "fog,contrast",
         "--stream", "ccc(60,length=40,speed=10,baseline=cct)", "--workers", "0", "--out", out,
@@ -543,7 +543,7 @@ def test_a_sweep_over_a_stream_stores_windows_and_leaves_no_state(ttabench: Run,
         assert result.details["windows"]["length"] == 100
         assert len(result.details["windows"]["accuracy"]) == 2
         assert not record.stale
-        assert "ttabench/measure/streams/score.py: evaluate_stream" in record.definitions
+        assert "ttabench/measure/streams/checkpoint.py: Checkpoint.load" in record.definitions
     assert not list(out.glob("streams/*.npz"))
     assert "0 to run, 2 done" in ttabench("sweep", *SMALL, "--stream", "recurring(3)", "--out", out).err
     again = ttabench("verify", out, "--workers", "0")

@@ -22,7 +22,7 @@ from ttabench.cell import Result
 from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
-from ttabench.measure.streams import score
+from ttabench.measure.streams import source_accuracy
 from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
@@ -239,7 +239,7 @@ def test_a_ccc_stream_takes_the_path_of_the_folder(
 ) -> None:
     """Also where the accuracies that the path was made from would be others now."""
     out = tmp_path / "ccc"
-    monkeypatch.setattr(score, "CALIBRATION_IMAGES", 16)
+    monkeypatch.setattr(source_accuracy, "CALIBRATION_IMAGES", 16)
     output = ttabench(
         "sweep", "--methods", "bn_stats", "--archs", "resnet18", "--corruptions", "fog,contrast",
         "--stream", "ccc(40,length=80,speed=10)", *HERE, "--out", out,
@@ -251,7 +251,7 @@ def test_a_ccc_stream_takes_the_path_of_the_folder(
     def other(*_: object) -> float:
         raise AssertionError("the path is computed anew")
 
-    monkeypatch.setattr(score.SourceAccuracy, "__call__", other)
+    monkeypatch.setattr(source_accuracy.SourceAccuracy, "__call__", other)
     output = ttabench("verify", out, *HERE)
     assert output.code == 0, output.out
     assert "2 cells: 2 the same bit for bit." in output.out

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ttabench.cell import canonical
+from ttabench.measure.scoring import Progress
 from ttabench.measure.streams import method_state
 from ttabench.measure.streams.method_state import NotStorable
 from ttabench.method import Method
@@ -24,44 +25,6 @@ from ttabench.system.files import replacing
 
 SECONDS = 30.0
 """Least time between two saved states; up to twice as long if saving takes more than a tenth of it."""
-
-
-@dataclass
-class Progress:
-    """The results of a stream so far.
-
-    number, position   the next batch, and its first image.
-    correct, confidence   (scored,) in stream order; `done` of them are filled.
-    predicted, labels  (C,) how often each class was predicted, and was the label.
-    seconds, worked    time so far, by the wall clock and by :func:`ttabench.observe.cost.clock`.
-    """
-
-    correct: NDArray[np.bool_]
-    confidence: NDArray[np.float32]
-    predicted: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    number: int = 0
-    position: int = 0
-    done: int = 0
-    seconds: float = 0.0
-    worked: float = 0.0
-
-    @classmethod
-    def start(cls, scored: int, num_classes: int) -> Progress:
-        """Nothing is done. All memory is taken now: it does not grow during the stream."""
-        correct, confidence = np.empty(scored, np.bool_), np.empty(scored, np.float32)
-        correct.fill(False)
-        confidence.fill(0)
-        return cls(correct, confidence, np.zeros(num_classes, np.int64), np.zeros(num_classes, np.int64))
-
-    def add(self, classes: NDArray[np.int64], sure: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-        """Count scored images (b,), one entry each."""
-        new = slice(self.done, self.done + len(labels))
-        self.correct[new] = classes == labels
-        self.confidence[new] = sure
-        self.predicted += np.bincount(classes, minlength=len(self.predicted))
-        self.labels += np.bincount(labels, minlength=len(self.labels))
-        self.done += len(labels)
 
 
 @dataclass

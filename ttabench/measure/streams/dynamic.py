@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.data.dataset import Labelled
-from ttabench.measure.scoring import Order, put_in_order
-from ttabench.measure.streams.images import Batch, LongStream, part_seed
+from ttabench.measure.image_stream import Batch, ImageStream, Part
+from ttabench.measure.streams.images import joined, part_seed
 from ttabench.protocol import Protocol
 
 __all__ = ["DynamicStream", "Visit", "visits"]
@@ -45,7 +45,7 @@ def visits(parts: int, images: int, concentration: float, rounds: int, seed: int
     return [visit for visit in found if visit.first < visit.last]
 
 
-class DynamicStream(LongStream):
+class DynamicStream(ImageStream):
     """Test sets in visits, each in its own order; only the current one is in memory.
 
     load    the images of part 0, 1 …
@@ -61,25 +61,22 @@ class DynamicStream(LongStream):
         self._protocol = replace(protocol, limit=images)
         self._visits = visits(parts, images, concentration, rounds, seed)
         self._ends: NDArray[np.int64] = np.cumsum([visit.last - visit.first for visit in self._visits])
-        self._current: tuple[int, Order] | None = None
+        self._current: tuple[int, Part] | None = None
         self.total = self.scored = parts * images
 
     def read(self, start: int, stop: int) -> Batch:
-        images, labels = [], []
+        read = []
         while start < stop:
             number = int(np.searchsorted(self._ends, start, side="right"))
             visit, end = self._visits[number], int(self._ends[number])
             last = min(stop, end)
-            order = self._order(visit.part)
-            positions = order.scored[visit.last - (end - start) : visit.last - (end - last)]
-            images.append(order.images[positions])
-            labels.append(order.labels[positions])
+            part = self._part(visit.part)
+            read.append(part.read(visit.last - (end - start), visit.last - (end - last)))
             start = last
-        return Batch(np.concatenate(images), np.concatenate(labels))
+        return joined(read)
 
-    def _order(self, part: int) -> Order:
-        if self._current is None or self._current[0] != part:
+    def _part(self, number: int) -> Part:
+        if self._current is None or self._current[0] != number:
             self._current = None  # frees the previous part before the next is read
-            seed = part_seed(self._seed, part)
-            self._current = part, put_in_order(self._load(part), self._protocol, seed)
+            self._current = number, Part(self._load(number), self._protocol, part_seed(self._seed, number))
         return self._current[1]

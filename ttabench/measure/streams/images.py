@@ -1,80 +1,52 @@
-"""The images of a long stream, by position: any part of it can be read, and only that part is in memory."""
+"""Long streams of images: several test sets one after the other, or one under corruptions on a path."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.corruptions.fractional import corrupt_between
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.measure.scoring import Order, put_in_order
+from ttabench.measure.image_stream import Batch, ImageStream, Part
 from ttabench.protocol import RAMP, Protocol
 
-FOREIGN = -1
 
-
-class Batch(NamedTuple):
-    """images (b, n, n, 3) uint8; labels (b,), :data:`FOREIGN` for an image that is not scored."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-
-
-class LongStream(ABC):
-    """A stream of images that is read by position, so that it can be continued anywhere.
-
-    total    images.
-    scored   images with a label.
-    """
-
-    total: int
-    scored: int
-
-    @abstractmethod
-    def read(self, start: int, stop: int) -> Batch:
-        """The images at positions `start` … `stop` − 1."""
-
-
-class Parts(LongStream):
+class Parts(ImageStream):
     """Test sets one after the other, each in its own order.
 
     load    the images of part 0, 1 …; only the current part is kept.
     """
 
-    def __init__(
-        self, parts: int, load: Callable[[int], Labelled], protocol: Protocol, seed: int, size: int
-    ) -> None:
+    def __init__(self, parts: int, load: Callable[[int], Labelled], protocol: Protocol, seed: int) -> None:
         self._load, self._protocol, self._seed = load, protocol, seed
-        self._current: tuple[int, Order] | None = None
-        scored_per_part = min(protocol.limit or size, size)
-        self.part_length = len(self._part(0).scored)
-        self.total, self.scored = parts * self.part_length, parts * scored_per_part
+        self._current: tuple[int, Part] | None = None
+        first = self._part(0)
+        self.part_length = first.total
+        self.total, self.scored = parts * first.total, parts * first.scored
 
     def read(self, start: int, stop: int) -> Batch:
-        images, labels = [], []
+        read = []
         while start < stop:
             number, first = divmod(start, self.part_length)
             last = min(first + stop - start, self.part_length)
-            order = self._part(number)
-            positions = order.scored[first:last]
-            in_test_set = positions < len(order.labels)
-            images.append(order.images[positions])
-            labels.append(np.full(len(positions), FOREIGN))
-            labels[-1][in_test_set] = order.labels[positions[in_test_set]]
+            read.append(self._part(number).read(first, last))
             start += last - first
-        return Batch(np.concatenate(images), np.concatenate(labels))
+        return joined(read)
 
-    def _part(self, number: int) -> Order:
+    def _part(self, number: int) -> Part:
         if self._current is None or self._current[0] != number:
             self._current = None  # frees the previous part before the next is read
-            seed = part_seed(self._seed, number)
-            self._current = number, put_in_order(self._load(number), self._protocol, seed)
+            self._current = number, Part(self._load(number), self._protocol, part_seed(self._seed, number))
         return self._current[1]
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """One batch of several, in their order."""
+    images, labels = zip(*batches, strict=True)
+    return Batch(np.concatenate(images), np.concatenate(labels))
 
 
 def part_seed(seed: int, part: int) -> int:
@@ -95,9 +67,7 @@ def corrupted_parts(
     """The stream of a recurring or gradual protocol."""
     spec = protocol.spec
     parts = shifts(spec.kind, spec.rounds, corruptions, severity)
-    return Parts(
-        len(parts), lambda number: dataset.corrupted(*parts[number]), protocol, seed, dataset.shifted_count()
-    )
+    return Parts(len(parts), lambda number: dataset.corrupted(*parts[number]), protocol, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +86,7 @@ def corrupt_at(images: NDArray[np.uint8], point: Point, seed: int, start: int = 
     return corrupt_between(images, point.second, point.second_severity, seed, start)
 
 
-class PathStream(LongStream):
+class PathStream(ImageStream):
     """Clean test sets one after the other, under corruptions that follow a path.
 
     point_at   the point of step 0, 1 …; each step has `speed` images.
@@ -131,7 +101,7 @@ class PathStream(LongStream):
     ) -> None:
         spec = protocol.spec
         passes = -(-spec.length // min(protocol.limit or len(clean), len(clean)))
-        self._clean = Parts(passes, lambda number: clean, protocol, seed, len(clean))
+        self._clean = Parts(passes, lambda number: clean, protocol, seed)
         self._speed, self._seed, self._point_at = spec.speed, seed, point_at
         self.total = self.scored = spec.length
 
