@@ -10,6 +10,8 @@ import hashlib
 import json
 from typing import Any
 
+import orjson
+
 from ttabench.cell import canonical
 from ttabench.plain_text import plain
 
@@ -39,10 +41,9 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     if mark and (tail[:-2] != _digest(head) or tail[-2:] != END):
         raise Damaged("its checksum is not that of its content")
     try:
-        if line.isascii() and b"\\" not in line and b"::" not in line and b"#" not in line:
-            data = json.loads(line.decode())  # of bytes, it would look for the encoding
-        else:
-            data = plain(json.loads(line))
+        data = _parsed(line)
+        if not line.isascii() or b"\\" in line or b"::" in line or b"#" in line:
+            data = plain(data)
     except ValueError:
         raise Damaged("it is not JSON") from None
     except RecursionError:
@@ -57,6 +58,13 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
 def is_first_format(line: bytes) -> bool:
     """Whether a file has the first format, without checksums, by its first line."""
     return MARK not in line and b'"generation"' not in line
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:  # Python also writes NaN and halves of surrogate pairs
+        return json.loads(line)
 
 
 def _digest(head: bytes) -> bytes:
