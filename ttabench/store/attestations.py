@@ -11,11 +11,13 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
 from ttabench.system.files import check_plain, writing
@@ -44,7 +46,8 @@ def stratum_of(cell: Mapping[str, Any]) -> str:
     return canonical([cell["method"], cell["config"], cell["arch"], cell["dataset"], several, how])
 
 
-def machine_of(environment: Mapping[str, Any]) -> str:
+@lru_cache(maxsize=1024)
+def machine_of(environment: StoredEnvironment) -> str:
     """A hash of the kind of machine that results were made on: only the same kind may attest."""
     versions = {name: of for name, of in environment.get("versions", {}).items() if name != "ttabench"}
     facts = {name: environment.get(name) for name in ("threads", "machine", "processor")}
@@ -75,7 +78,7 @@ class Attestations:
     def __hash__(self) -> int:
         return id(self)
 
-    def joins(self, source: str, data: Mapping[str, Any], environment: Mapping[str, Any], now: str) -> bool:
+    def joins(self, source: str, data: Mapping[str, Any], environment: StoredEnvironment, now: str) -> bool:
         """Whether a result with the code `source` is attested to be the same with the code `now`."""
         if not self.links:
             return False
@@ -98,7 +101,7 @@ class Attestations:
         for number, line in enumerate(lines, start=1):
             try:
                 data = decode(line)
-                machine = machine_of(data["environment"])
+                machine = machine_of(StoredEnvironment(data["environment"]))
                 if data["same"] and not data["cells"]:
                     raise ValueError("it names no cell that was measured")
                 for before, now, stratum in data["same"]:

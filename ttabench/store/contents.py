@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ttabench.protocol import Protocol
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.subset_names import everything
 
 
@@ -96,12 +97,14 @@ def _in_words(dataset: str, protocol: tuple[tuple[str, Any], ...]) -> str:
     return caption.removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
 
 
-def _code(environment: Mapping[str, Any]) -> str:
+@lru_cache(maxsize=1024)
+def _code(environment: StoredEnvironment) -> str:
     versions = environment.get("versions", {})
     named = (f"{name} {versions[name]}" for name in ("ttabench", "torch", "python") if name in versions)
     return ", ".join(named) or "not recorded"
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
+@lru_cache(maxsize=1024)
+def _machine(environment: StoredEnvironment) -> str:
     parts = (environment.get(name, "") for name in ("machine", "processor", "device"))
     return ", ".join(filter(None, map(str, parts))) or "not recorded"

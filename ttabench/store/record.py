@@ -11,6 +11,7 @@ from ttabench.cell import Result
 from ttabench.protocol import Protocol
 from ttabench.provenance.staleness import StoredCode, code_changes, current_source
 from ttabench.store.attestations import NONE, Attestations
+from ttabench.store.stored_environment import StoredEnvironment
 
 PROTOCOL = {field.name: field.default for field in fields(Protocol)}
 """The fields of a protocol, with their defaults: only other values are stored."""
@@ -23,7 +24,7 @@ class Record:
     data         the stored record; :attr:`result` is made from it at first use.
     source       SHA-256 of the code that the number depends on.
     definitions  definition → hash of its text, see `provenance`; {} if unknown.
-    environment  versions of libraries, machine, processor, device and threads.
+    environment  where it was made.
     place        file and line, for messages.
     attestations   of its folder.
     correct      the per-image correctness, see :class:`ttabench.cell.Result`; b"" where it was not asked for.
@@ -32,7 +33,7 @@ class Record:
     data: Mapping[str, Any]
     source: str
     definitions: StoredCode
-    environment: Mapping[str, Any]
+    environment: StoredEnvironment
     place: str = ""
     attestations: Attestations = NONE
     correct: bytes = b""

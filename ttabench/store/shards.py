@@ -17,6 +17,7 @@ from ttabench.errors import UserError, counted, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import MARK, Damaged, decode, is_first_format
 
 UNKNOWN = StoredCode()
@@ -51,7 +52,7 @@ def generation(shard: Path) -> int:
 
 
 def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NONE) -> Iterator[Record]:
-    environment: dict[str, Any] = {}
+    environment = StoredEnvironment()
     code: dict[str, StoredCode] = {}
     names: dict[str, tuple[str, str]] = {}  # of definitions
     old = False
@@ -61,7 +62,8 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
             old = is_first_format(line) if number == 1 else old
             data = decode(line, first_format=old)
             if data["kind"] == "environment":
-                environment = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
+                facts = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
+                environment = StoredEnvironment(facts)
             elif data["kind"] == "code" and not old:  # the first format had none
                 listed = data.get("definitions", ())  # earlier versions stored hashes of modules instead
                 if not names.keys() >= {*listed}:

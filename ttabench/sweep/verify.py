@@ -35,6 +35,7 @@ from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.stream_of_cell import FOLDER
 from ttabench.run.worker import Worker, failed
 from ttabench.store import Record, Store
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.store.writer import environment
 from ttabench.subset_names import drawn_from
 from ttabench.sweep.option_table import DEFAULTS
@@ -339,9 +340,9 @@ def allowed(n_images: int) -> int:
     return max(1, int(BOUND * n_images))
 
 
-def here(device: str, cell: Cell) -> dict[str, Any]:
+def here(device: str, cell: Cell) -> StoredEnvironment:
     """The environment of a worker that runs a cell on this machine: executors give each one thread."""
-    return {**environment(device, libraries(cell.method, cell.arch)), "threads": 1}
+    return StoredEnvironment(environment(device, libraries(cell.method, cell.arch)), threads=1)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ from ttabench.run.executors import Died, inline, workers
 from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import verify
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.system.checked_lines import decode, encode
@@ -578,7 +579,7 @@ def measured(cell: Any, wrong: int, n: int = 400) -> Result:
 
 def record(result: Result, **environment: Any) -> Record:
     stored = {"written": 1.0, **result.to_json()}
-    return Record(stored, "s", StoredCode(), {**NOW, **environment})
+    return Record(stored, "s", StoredCode(), StoredEnvironment({**NOW, **environment}))
 
 
 @each(
