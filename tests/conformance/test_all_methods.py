@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "dpcore": {"steps": "2", "capacity": "10"},
     "memo": {"views": "2"},
     "foa": {"population": "6"},
-    "quantile": {"size": "small", "quantiles_per_class": "5"},
+    "quantile": {"size": "small", "quantiles_per_class": "5", "epochs": "4"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "5"},
     "quantile_strict": {"size": "small", "quantiles_per_class": "5"},
     "quantile_aqr": {"size": "small", "quantiles_per_class": "5"},
@@ -51,16 +52,29 @@ TRANSFORMER = (
 # They take longest, or share nearly all code with one of the others. At each commit their parts, their hosts
 # or their recorded traces are tried.
 AT_NIGHT = (
-    "adacontrast", "cmf", "come", "cotta", "dpcore", "eta", "foa", "medbn", "memo", "note", "poem",
-    "quantile_aqr", "quantile_paper", "quantile_selected", "quantile_strict", "rdumb", "rem",
-    "rmt", "spa", "stack", "tca", "tea", "ttac",
+    "actmad", "adacontrast", "asr", "cmf", "come", "coral", "cotta", "deyo", "dpcore", "eta", "foa", "medbn",
+    "memo", "note", "poem", "quantile_aqr", "quantile_paper", "quantile_selected", "quantile_strict", "rdumb",
+    "rem", "rmt", "roid", "rotta", "spa", "stack", "tca", "tea", "ttac",
 )  # fmt: skip
+
+
+def others_at_night(each_commit: Collection[str]) -> list[Any]:
+    """Parameters of a test of every method: at each commit these and those of other packages, at night all."""
+    return [
+        pytest.param(name, marks=() if name in each_commit or foreign(name) else pytest.mark.slow)
+        for name in method_names()
+    ]
+
+
+def foreign(name: str) -> bool:
+    """Whether a method comes from another package."""
+    return not entry_points(METHODS)[name].value.startswith("ttabench_methods")
 
 
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds that are wrong for tiny nets
 @pytest.mark.parametrize("name", [name for name in method_names() if name not in AT_NIGHT])
 def test_conforms(name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    if imported(name).__module__.startswith("ttabench_methods"):  # one of another package runs on all nets
+    if not foreign(name):  # one of another package runs on all nets
         monkeypatch.setattr(run, "nets", lambda: net_of(name))
         request.getfixturevalue("short_memory_check")
     assert failures(name) == []

@@ -345,6 +345,8 @@ def _other_ratio(both: pd.DataFrame) -> Iterator[str]:
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there under another protocol."""
+    if not {"left_only", "right_only"} <= {*both["_merge"]}:
+        return
     by = [name for name in KEY if name not in (*PROTOCOL, "history")]
     missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
@@ -357,6 +359,8 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
 
 def _other_settings(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there with other settings, which are in the name of a row: tent[lr=0.01]."""
+    if not {"left_only", "right_only"} <= {*both["_merge"]}:
+        return
     by = [name for name in KEY if name != "method"] + ["base"]
     named = both.assign(base=both["method"].str.partition("[")[0])
     missing, new = (named[named["_merge"] == one] for one in ("left_only", "right_only"))
