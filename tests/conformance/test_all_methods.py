@@ -59,7 +59,7 @@ AT_NIGHT = (
 
 
 def others_at_night(each_commit: Collection[str]) -> list[Any]:
-    """Parameters of a test of every method: at each commit these and those of other packages, at night all."""
+    """Every method: at each commit these and those of other packages; at night all."""
     return [
         pytest.param(name, marks=() if name in each_commit or foreign(name) else pytest.mark.slow)
         for name in method_names()

@@ -514,6 +514,16 @@ def failed(method: type[Method[Any]]) -> dict[str, str]:
     return {check.name: check.detail for check in conform(method) if not check.ok}
 
 
+failed_once = cache(failed)  # where several tests look at the same fault, on the one small net
+
+
+# These fail a check in the way of another one, or in that of a test below; they take most time.
+AT_NIGHT = (
+    KeepsEveryFifthBatch, KeepsWhatComesLate, KeepsItsGraph, KeepsItsGraphInItsClass, DrawsFromPython,
+    SortsByCertainty,
+)  # fmt: skip
+
+
 def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ttabench.conformance.run.nets", nets)
     checks = conform(Sound)
@@ -522,7 +532,13 @@ def test_a_sound_method_passes_on_all_nets(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(checks) == 2 + len(CHECKS)
 
 
-@pytest.mark.parametrize(("method", "expected"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        pytest.param(*fault, id=fault[0].__name__, marks=pytest.mark.slow if fault[0] in AT_NIGHT else ())
+        for fault in FAULTS
+    ],
+)
 def test_a_fault_is_found(
     method: type[Method[Any]], expected: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,7 +546,9 @@ def test_a_fault_is_found(
         monkeypatch.setattr("ttabench.conformance.run.nets", nets)
     if "bounded_memory" in expected:
         monkeypatch.setattr(run, "Case", Case)
-    result = failed(method)
+        result = failed(method)
+    else:
+        result = failed_once(method)
     assert set(result) == {OF[name] for name in expected}, result
     assert all(result.values())
 
@@ -596,19 +614,22 @@ def test_every_check_has_a_fault_that_fails_it() -> None:
 
 
 def test_details_say_what_where_and_by_how_much() -> None:
-    forgetful, wet = failed(ForgetsToResetItsAverage)[OF["reset"]], failed(LeavesDropoutOn)[OF["dropout"]]
+    forgetful, wet = (
+        failed_once(ForgetsToResetItsAverage)[OF["reset"]],
+        failed_once(LeavesDropoutOn)[OF["dropout"]],
+    )
     assert forgetful == "MLP: reset() does not restore the state: average differs"
     assert wet.startswith("MLP: logits of batch 1 differ without dropout and stochastic depth, by up to ")
-    raised = failed(RaisesAnError)[OF["offline"]]
+    raised = failed_once(RaisesAnError)[OF["offline"]]
     assert "ZeroDivisionError: no luck" in raised
     assert "test_battery.py:" in raised
 
 
 def test_statistics_that_are_not_declared_are_named_with_the_cure() -> None:
-    (detail,) = failed(WantsUndeclaredStatistics).values()
+    (detail,) = failed_once(WantsUndeclaredStatistics).values()
     assert "entropies(), which its Needs do not declare" in detail
     assert "set Needs(source_data='statistics', source_statistics=('quantiles', 'entropies'))" in detail
-    (detail,) = failed(NamesNoStatistics).values()
+    (detail,) = failed_once(NamesNoStatistics).values()
     assert "source_statistics names 'medians'; expected a tuple of names from channels, " in detail
 
 
@@ -770,17 +791,17 @@ def test_a_method_that_learns_frozen_parameters_is_told_how_to_switch_them_on() 
 
 
 def test_probabilities_are_not_logits() -> None:
-    result = failed(ReturnsProbabilities)
+    result = failed_once(ReturnsProbabilities)
     assert "returns probabilities" in result["logits have their shape, are finite and detached"]
 
 
 def test_layers_left_in_train_mode_are_found() -> None:
-    result = failed(StaysInTrainMode)
+    result = failed_once(StaysInTrainMode)
     assert "in train mode" in result["layers stay in the mode that prepare() left them in"]
 
 
 def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
-    result = failed(ReadsTheDatasets)["reaches for no dataset, label or score"]
+    result = failed_once(ReadsTheDatasets)["reaches for no dataset, label or score"]
     assert "imports ttabench.data.catalog while it runs" in result
 
 

@@ -17,9 +17,8 @@ from ttabench.measure.streams import method_state
 from ttabench.method.settings import make_config
 from ttabench.registry import method_names
 
-
 # Each kind of state: none, an optimiser, a second network, memories of images and of features, moments of
-# classes, what CMA-ES has found, a network that is trained beside the classifier, and methods within a method.
+# classes, what CMA-ES has found, a network beside the classifier, and methods within a method.
 KINDS = ("source", "tent", "eata", "cotta", "rotta", "t3a", "ttac", "foa", "quantile", "come", "stack")
 
 

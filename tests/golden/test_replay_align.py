@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from replay import Folder, judge
-from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
+from replay.each_commit import BEGINNINGS, WHOLE, beginnings, first_of_each, methods, whole
 from replay.verdict import departs
 
 FIELD = Path(__file__).resolve().parents[3] / "shared" / "golden-field"
@@ -60,7 +60,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
 @pytest.mark.parametrize(
-    ("name", "key", "value"), [(name, *item) for name, keys in CHANGES.items() for item in keys.items()]
+    ("name", "key", "value"),
+    first_of_each((name, *item) for name, keys in CHANGES.items() for item in keys.items()),
 )
 def test_every_setting_is_read(field: Folder, name: str, key: str, value: Any) -> None:
     trace = field.trace(name)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from replay import Folder, judge
-from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
+from replay.each_commit import BEGINNINGS, WHOLE, beginnings, first_of_each, methods, whole
 from replay.registry import REPLAYS
 from replay.verdict import departs
 
@@ -45,7 +45,7 @@ def test_the_beginning_is_the_traces(field: Folder, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "key", "value"),
-    [
+    first_of_each([
         ("come_tent-bn_cnn-B", "K", 11), ("come_tent-bn_cnn-B", "steps", 1),
         ("come_eata-bn_cnn-A", "e_margin", 0.05), ("come_eata-bn_cnn-A", "fisher_alpha", None),
         ("come_sar-bn_cnn-B", "margin_e0", 0.9), ("come_sar-gn_cnn-A", "reset_threshold", 0.09),
@@ -53,7 +53,7 @@ def test_the_beginning_is_the_traces(field: Folder, name: str) -> None:
         ("rdumb-bn_cnn-A", "reset_every", 4), ("rdumb-bn_cnn-A", "d_margin", 0.35),
         ("poem-gn_cnn-B", "gamma", 0.4), ("poem-gn_cnn-B", "eps_clip", 0.5), ("poem-gn_cnn-B", "temp", 1.0),
         ("poem-gn_cnn-A", "e0", 1.1), ("poem-gn_cnn-A", "delayed_start", 40),
-    ],
+    ]),
 )  # fmt: skip
 @pytest.mark.skipif(not NAMES, reason="the golden traces in ../shared/golden-field are not there")
 def test_every_setting_is_read(field: Folder, name: str, key: str, value: Any) -> None:

@@ -63,3 +63,14 @@ def beginnings(cases: Iterable[Any]) -> list[Any]:
 def methods(names: Iterable[str]) -> set[str]:
     """The methods of these traces, without the copies of methods in another repository."""
     return {name.split("-")[0] for name in names if not name.startswith("sottarepo_")}
+
+
+def first_of_each(changes: Iterable[tuple[str, str, Any]]) -> list[Any]:
+    """(trace, setting, value): at each commit the first setting of each trace, as all are read in one way."""
+    seen: set[str] = set()
+    params = []
+    for name, key, value in changes:
+        marks = pytest.mark.slow if name in seen else ()
+        params.append(pytest.param(name, key, value, marks=marks))
+        seen.add(name)
+    return params

@@ -163,7 +163,11 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--batch-size", "20", "--wo
 
 @pytest.mark.parametrize(
     ("stream", "images"),
-    [("cdc(0.5,rounds=2,corruptions=fog+snow)", 60), ("ccc(0,length=50,speed=10,corruptions=fog+snow)", 50)],
+    [
+        ("cdc(0.5,rounds=2,corruptions=fog+snow)", 60),
+        # Tests of sweeps and of verify follow such a stream at each commit.
+        pytest.param("ccc(0,length=50,speed=10,corruptions=fog+snow)", 50, marks=pytest.mark.slow),
+    ],
 )
 def test_they_are_swept_verified_and_reported(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str, images: int

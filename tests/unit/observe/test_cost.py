@@ -161,8 +161,8 @@ def test_counting_ends_with_an_exception() -> None:
     assert "__call__" not in vars(Classifier)
 
 
-# What is counted in another way: no backward pass, one per batch or image, one through inner layers or through
-# networks of the method's own, one without which nothing is learned, and passes within another method.
+# What is counted in different ways: no backward pass, one for all images or for some, one that starts at
+# inner layers or features, one of a network beside the classifier, and passes within another method.
 COUNTED = ("source", "bn_stats", "tent", "eata", "sar", "cotta", "actmad", "t3a", "foa", "quantile", "come")
 
 
@@ -197,7 +197,7 @@ def counting_changes_no_number(name: str, some: dict[str, Classifier]) -> None:
         assert all(torch.equal(plain, counted) for plain, counted in zip(*runs, strict=True)), net
 
 
-@pytest.mark.parametrize("name", method_names())
+@pytest.mark.parametrize("name", others_at_night(COUNTED))
 def test_adapted_parameters_are_those_that_the_method_states(name: str) -> None:
     for net in ("BN CNN", "LN ViT"):
         method, classifier = imported(name), nets()[net]

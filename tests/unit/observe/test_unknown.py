@@ -234,7 +234,9 @@ def test_a_contaminated_cell_has_the_figures_of_its_logits(
     assert result.details["unknown"]["own"] is None
 
 
-@pytest.mark.parametrize("how", [(), ("--mode", "offline"), ("--reset", "episodic"),
+# At each commit offline, and online on a long stream: one corruption is followed as a stream of one part.
+@pytest.mark.parametrize("how", [pytest.param((), marks=pytest.mark.slow), ("--mode", "offline"),
+                                 pytest.param(("--reset", "episodic"), marks=pytest.mark.slow),
                                  ("--stream", "recurring(2)")], ids=str)  # fmt: skip
 def test_watching_changes_no_number(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]

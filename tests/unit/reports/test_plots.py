@@ -193,8 +193,9 @@ def outside(figure: Figure) -> Iterator[str]:
             yield f"{part} at {box}"
 
 
+# With many methods and networks there is the least space; few of them are drawn by the same code.
 @pytest.mark.parametrize("kind", list(plots.DRAWN))
-@pytest.mark.parametrize("which", ["few", "many"])
+@pytest.mark.parametrize("which", [pytest.param("few", marks=pytest.mark.slow), "many"])
 def test_plots_are_a_column_wide_and_nothing_is_cut_off(
     kind: str, which: str, request: pytest.FixtureRequest
 ) -> None:

@@ -336,8 +336,16 @@ def read_folders_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "read_one", lambda folder: read_once(folder).copy())
 
 
+# Most of the time goes into the many folders of these pages; the others have tables of the same kinds.
+AT_NIGHT = ("reference-results.md", "which-method.md")
+PAGES = [
+    pytest.param(file, id=file.name, marks=pytest.mark.slow if file.name in AT_NIGHT else ())
+    for file in tables.FILES
+]
+
+
 @pytest.mark.usefixtures("read_folders_once")
-@each("file", tables.FILES, ids=lambda file: file.name)
+@pytest.mark.parametrize("file", PAGES)
 def test_the_tables_are_those_of_the_reference_results(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "report", report_once)
     text = file.read_text(encoding="utf-8")
