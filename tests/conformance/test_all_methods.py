@@ -23,7 +23,7 @@ LIGHTER: dict[str, dict[str, str]] = {
     "dpcore": {"steps": "2", "capacity": "10"},
     "memo": {"views": "2"},
     "foa": {"population": "6"},
-    "quantile": {"size": "small", "quantiles_per_class": "5", "epochs": "4"},
+    "quantile": {"size": "small", "quantiles_per_class": "5", "epochs": "4", "recent": "256"},
     "quantile_paper": {"size": "small", "quantiles_per_class": "5"},
     "quantile_strict": {"size": "small", "quantiles_per_class": "5"},
     "quantile_aqr": {"size": "small", "quantiles_per_class": "5"},

@@ -130,8 +130,28 @@ VARIANTS: list[tuple[str, dict[str, str]]] = [
 ]
 
 
+# Of several variants of a method or of a kind, these run at night: their code differs by a few operations.
+VARIANTS_AT_NIGHT = (
+    ("cotta", {"official_quirks": "true"}),
+    ("quantile", {"per_class": "1.0", "information": "0.1"}),
+    ("quantile_strict", {"loss": "mmd", "size": "small"}),
+    ("quantile_strict", {"loss": "moments", "size": "small"}),
+    ("roid", {"official_quirks": "true"}),
+    ("sar", {"official_quirks": "true"}),
+    ("sotta", {"statistics": "median"}),
+)
+
+
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
-@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        pytest.param(
+            *variant, id=str(variant), marks=pytest.mark.slow if variant in VARIANTS_AT_NIGHT else ()
+        )
+        for variant in VARIANTS
+    ],
+)
 def test_a_variant_stays_on_its_device(name: str, settings: dict[str, str]) -> None:
     with Emulated():
         method, two = prepared(name, **settings), stream(batches=2)  # 64 images, after which memories update
@@ -189,3 +209,4 @@ def test_the_emulated_device_computes_what_the_host_computes(name: str) -> None:
 
 def test_the_table_of_waits_is_of_methods_that_exist() -> None:
     assert {*WAITS, *AT_NIGHT} <= set(method_names())
+    assert all(variant in VARIANTS for variant in VARIANTS_AT_NIGHT)
