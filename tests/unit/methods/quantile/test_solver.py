@@ -235,7 +235,7 @@ def precise(x: Tensor, u: Tensor) -> Tensor:
     return geometric_quantile(x, u, tol=1e-13)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seeds)
 def test_gradient_equals_finite_differences(seed: int) -> None:
     """Of batches, and of indices that two samples share."""
