@@ -35,7 +35,8 @@ BEGINNINGS = {
     "eata-ln_vit-B": 100, "sar-ln_vit-C": 100,
     "cotta-bn_cnn-B": 100,  # with views and without; weights are restored
     "sotta-bn_cnn-C": 100, "sotta-ln_vit-B": 100,
-    "medbn_ema_tent-bn_cnn-A": 100, "medbn_sar-bn_cnn-A": 100,
+    "medbn_eata-bn_cnn-A": 100, "medbn_ema_tent-bn_cnn-A": 100, "medbn_sar-bn_cnn-A": 100,
+    "medbn_sotta-bn_cnn-A": 100,
     "foa-cls_vit-B": 96,
     "deyo-ln_vit-A": 96,
     "shot_ttab-bn_cnn-B": 96,
