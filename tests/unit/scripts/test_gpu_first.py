@@ -34,8 +34,6 @@ def test_a_command_has_ended_without_an_error_or_it_has_not(tmp_path: Path) -> N
         assert runner.run([sys.executable, "-c", f"raise SystemExit({code})"]) == (code == 0)
 
 
-# At night: one more sweep in processes, by a script for rare days; its order and its parts are tried here.
-@pytest.mark.slow
 @pytest.mark.usefixtures("forked_workers")
 def test_it_is_rehearsed_without_a_gpu(
     ttabench: Callable[..., Output], tmp_path: Path, cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch
