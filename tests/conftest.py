@@ -86,7 +86,7 @@ _done = count(1)
 
 
 def pytest_runtest_logfinish() -> None:
-    """What tests have left, such as imported modules, stays too: of a large heap, each look takes a second."""
+    """What tests have left, such as imported modules, stays too: each look at a large heap takes a second."""
     if next(_done) % FREEZE_EVERY == 0:
         gc.collect()
         gc.freeze()
