@@ -281,6 +281,15 @@ def test_files_from_another_source_seed_or_version_are_not_mixed(
         generate(clean, root=tmp_path, **SMALL)
 
 
+@each("first, then", [(50, 0), (0, 50), (50, 60)])
+def test_files_of_another_jpeg_quality_are_not_mixed(
+    clean: Path, tmp_path: Path, first: int, then: int
+) -> None:
+    generate(clean, root=tmp_path, jpeg=first, **SMALL)
+    with pytest.raises(UserError, match=r"was made from something else \(jpeg differ\)"):
+        generate(clean, root=tmp_path, jpeg=then, **SMALL)
+
+
 def test_nothing_is_written_into_a_strangers_folder(clean: Path, tmp_path: Path) -> None:
     folder = tmp_path / "flowers-c-local"
     folder.mkdir()

@@ -230,7 +230,9 @@ def _content(name: str, test: Labelled, seed: int, frost: Path | None) -> dict[s
 def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """The folder's manifest, {} for a new folder. Raises UserError if it was made from something else."""
     if manifest := read_manifest(folder):
-        if different := [key for key, value in content.items() if manifest.get(key) != value]:
+        # Of both: what is left out at its default, such as jpeg, is a difference too.
+        keys = [key for key in {**content, **manifest} if key != "files"]
+        if different := [key for key in keys if manifest.get(key) != content.get(key)]:
             raise UserError(
                 f"{folder} was made from something else ({', '.join(different)} differ); "
                 "choose another name, or delete it."
