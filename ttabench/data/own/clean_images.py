@@ -15,6 +15,7 @@ from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
 from ttabench.data.files.whole_archive import check_whole
+from ttabench.data.own.image_folder_checks import check_links
 from ttabench.errors import UserError
 
 
@@ -49,6 +50,7 @@ def _open_npz(source: Path) -> Labelled:
 def _read_folders(source: Path, size: int) -> Labelled:
     classes = class_folders(source)
     check_level(source, classes)
+    check_links(source)
     files, labels = labelled_files(source, classes)
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
@@ -98,18 +100,6 @@ def check_level(source: Path, classes: Sequence[str]) -> None:
                 f"{folder} holds folders, not images; name the folder with one folder of images per class: "
                 f"ttabench data generate {folder}{also}"
             )
-
-
-def other_files(source: Path) -> list[str]:
-    """The files that are no image in a class folder, relative to `source`; hidden files are not listed."""
-    if not source.is_dir():
-        return []
-    others = []
-    for folder in (source, *(source / name for name in class_folders(source))):
-        images = set(image_files(folder)) if folder != source else set()
-        files = (path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        others += [str(path.relative_to(source)) for path in files if path not in images]
-    return sorted(others)
 
 
 def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

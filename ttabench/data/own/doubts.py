@@ -7,26 +7,35 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
-from ttabench.data.files.image_folders import labelled_files
+from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.files.read_image import read_image
 from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
-from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.data.own.domain_folders import SPLITS, DomainFolders
+from ttabench.data.own.image_folder_checks import left_out, turned
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
-from ttabench.errors import unknown
+from ttabench.errors import counted, unknown
 
-__all__ = ["labels_in_8_bits", "not_read", "numbered_folders", "of_corruptions", "warn_of_doubts"]
+__all__ = [
+    "labels_in_8_bits",
+    "not_read",
+    "numbered_folders",
+    "of_corruptions",
+    "of_folders",
+    "other_counts",
+    "warn_of_doubts",
+]
 
 LOOKED_AT = 500  # test images whose files are sought among those of the training set
 
@@ -44,17 +53,21 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
     Corrupted images that `ttabench data generate` made are not looked at: they have checksums.
     """
     yield from numbered_folders(data)
+    yield from not_read(data)
+    yield from of_folders(data)
     if not of_corruptions(data):
         return
     yield from labels_in_8_bits(data)
-    yield from not_read(data)
     yield from _clean(data)
     if not data.manifest:
         reference, count = _some(data, "test")
+        counts: dict[tuple[str, int], int] = {}
         for corruption in corruptions:
             found = {level: _some(data, corruption, level) for level in data.severities(corruption)}
+            counts |= {(corruption, level): of for level, (_, of) in found.items()}
             images = {level: some for level, (some, of) in found.items() if of == count}
             yield from (f"{corruption}: {text}" for text in of_corruption(reference, images, corruption))
+        yield from other_counts(data, counts, count)
 
 
 def of_corruptions(data: OwnDataset) -> bool:
@@ -83,9 +96,51 @@ def labels_in_8_bits(data: OwnDataset) -> Iterator[str]:
             yield f"{text}."
 
 
+def of_folders(data: OwnDataset) -> Iterator[str]:
+    """Sentences about what is not read in folders of clean images and of domains, and how images lie."""
+    if not isinstance(data, OwnImageFolders | DomainFolders):
+        return
+    clean = ("test", "train") if isinstance(data, OwnImageFolders) else data.pieces()
+    for folder in (path for name, path in data.pieces().items() if name in clean):
+        files, _ = labelled_files(folder, class_folders(folder))
+        yield from (f"{folder}: {text}" for text in (left_out(folder), turned(files)) if text)
+
+
+def other_counts(data: OwnDataset, counts: Mapping[tuple[str, int], int], clean: int) -> Iterator[str]:
+    """A sentence about corrupted sets that have another number of images than the `clean` test set.
+
+    counts   the number of images of each corruption and severity.
+    """
+    others = {place: count for place, count in counts.items() if count != clean}
+    if not others:
+        return
+    (corruption, level), count = next(iter(others.items()))
+    lacks = ""
+    if isinstance(data, OwnImageFolders):
+        there = _names(data, f"{corruption}/{level}")
+        gone = sorted(_names(data, "test") - there)
+        lacks = f" ({gone[0]} is not there)" if gone and there & _names(data, "test") else ""
+    yield (
+        f"{len(others)} of {counted(len(counts), 'corrupted set')} {_have(len(others))} another number of "
+        f"images than the clean test set, first {corruption} at severity {level}: {count:,} and not "
+        f"{clean:,}{lacks}."
+    )
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _names(data: OwnImageFolders, piece: str) -> set[str]:
+    """``class/name`` of its images, without what comes after the last dot."""
+    return {f"{file.parent.name}/{file.stem}" for file in _files(data, piece)}
+
+
 def not_read(data: OwnDataset) -> Iterator[str]:
-    """Sentences about arrays, or folders of images, that are not read because of their names."""
-    if not of_corruptions(data):  # every folder beside it is a domain, or has other classes
+    """Sentences about arrays, or folders of images, that are not read because of their names or classes."""
+    if isinstance(data, DomainFolders):
+        yield from _other_domains(data)
+    if not of_corruptions(data):
         return
     folders = isinstance(data, OwnImageFolders)
     used = {path.relative_to(data.folder).parts[0] for path in data.pieces().values()}
@@ -100,6 +155,28 @@ def not_read(data: OwnDataset) -> Iterator[str]:
             why = str(unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`"))
             known = f"severities are {SEVERITIES[0]} to {SEVERITIES[-1]}."
             yield f"{path} is not read: {known if name in KNOWN_CORRUPTIONS else why}"
+
+
+def _other_domains(data: DomainFolders) -> Iterator[str]:
+    """Sentences about folders beside the source that have most of its classes, and are no domains."""
+    ours = set(data.classes)
+    for name in sorted(set(class_folders(data.root)) - {*data.pieces(), *SPLITS}):
+        folder = data.root / name
+        theirs = set(class_folders(folder))
+        if ours == theirs:
+            yield f"{folder} is no domain here, as {folder / data.classes[0]} holds no images."
+        elif 2 * len(ours & theirs) > max(len(ours), len(theirs)):
+            yield f"{folder} is no domain here, as its classes are others: {_differences(ours, theirs)}."
+
+
+def _differences(ours: set[str], theirs: set[str]) -> str:
+    """``it lacks owl and has owls``"""
+    parts = [
+        f"{verb} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+        for verb, names in (("lacks", sorted(ours - theirs)), ("has", sorted(theirs - ours)))
+        if names
+    ]
+    return f"it {' and '.join(parts)}"
 
 
 def _clean(data: OwnDataset) -> Iterator[str]:

@@ -22,10 +22,13 @@ def open_own(folder: Path) -> OwnDataset:
     """
     if is_ccc(folder):
         return CCCShards(folder)
-    if find_corruptions(folder):
-        return OwnImageFolders(folder)
+    if names := corruptions_in(folder):
+        data = OwnImageFolders(folder)
+        data.corruptions = tuple(names)
+        return data
     if domains_beside(folder):
         return DomainFolders(folder)
+    _check_severities(folder)
     if domains := domains_in(folder):
         raise UserError(
             f"{folder} holds the domains {', '.join(domains)}: give the folder of the one that the network "
@@ -39,6 +42,28 @@ def open_own(folder: Path) -> OwnDataset:
         if f"{corruption}.npy" in pieces:  # wrong shapes and labels end a sweep before its first cell
             dataset.corrupted(corruption, SEVERITIES[0])
     return dataset
+
+
+def corruptions_in(folder: Path) -> list[str]:
+    """The corruptions that have folders of severities in a -C folder.
+
+    A folder called like a corruption is none without them: it may be that of a class, such as test/frost.
+    """
+    return [name for name, path in find_corruptions(folder).items() if _severity_folders(path)]
+
+
+def _severity_folders(path: Path) -> list[Path]:
+    return [path / str(s) for s in SEVERITIES if (path / str(s)).is_dir()]
+
+
+def _check_severities(folder: Path) -> None:
+    """Raise UserError where corruptions stand beside clean images, and none has a folder of a severity."""
+    beside = [path for path in find_corruptions(folder).values() if path.parent == folder]
+    if beside and any((folder / name).is_dir() for name in ("test", "val")):
+        raise UserError(
+            f"{beside[0]} has no folder of a severity; expected {beside[0]}/1/<class>/, or another of "
+            f"{SEVERITIES[0]} to {SEVERITIES[-1]} in place of 1."
+        )
 
 
 def no_corruptions(folder: Path) -> str:

@@ -20,7 +20,14 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
-from ttabench.data.own.doubts import labels_in_8_bits, not_read, numbered_folders
+from ttabench.data.own.doubts import (
+    labels_in_8_bits,
+    not_read,
+    numbered_folders,
+    of_corruptions,
+    of_folders,
+    other_counts,
+)
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
@@ -109,7 +116,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     findings = list(_classes(data, test)) if isinstance(data, OwnDataset) else []
     if isinstance(data, OwnDataset):
         findings += map(warning, not_read(data)) if data.corruptions else [error(no_corruptions(data.folder))]
-        findings += [warning(f"{data.name}: {text}") for text in of_pixels(test.images)]
+        findings += [warning(f"{data.name}: {text}") for text in (*of_folders(data), *of_pixels(test.images))]
+    counts: dict[tuple[str, int], int] = {}
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
         levels = severities(data, corruption)
@@ -122,9 +130,12 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
                 images[severity] = data.corrupted(corruption, severity).images
             except UserError as problem:
                 findings.append(error(str(problem)))
+        counts |= {(corruption, severity): len(each) for severity, each in images.items()}
         if corruption in KNOWN_CORRUPTIONS and not made_here:  # a domain has other images
             found = of_corruption(test.images, images, corruption)
             findings += [warning(f"{data.name}: {corruption}: {text}") for text in found]
+    if isinstance(data, OwnDataset) and of_corruptions(data):
+        findings += [warning(f"{data.name}: {text}") for text in other_counts(data, counts, len(test))]
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"

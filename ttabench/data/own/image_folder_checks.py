@@ -1,0 +1,101 @@
+"""Checks of folders of images: what in them is not read, links to nothing, photographs that lie on a side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttabench.data.files.image_folders import SUFFIXES, class_folders
+from ttabench.errors import UserError, counted
+
+__all__ = ["check_links", "left_out", "other_files", "turned"]
+
+LOOKED_AT = 200  # images whose orientation is read
+ORIENTATION, UPRIGHT = 0x0112, 1  # the tag of EXIF, and its value for images that need no turn
+
+
+def other_files(source: Path) -> list[str]:
+    """What is no image in a class folder, relative to `source`, sorted; hidden files are not listed.
+
+    Files, and folders in class folders that hold images, with ``/`` at the end.
+    """
+    if not source.is_dir():
+        return []
+    found = [entry.name for entry in _visible(source) if not entry.is_dir()]
+    for name in class_folders(source):
+        for entry in _visible(source / name):
+            if entry.is_dir():
+                found += [f"{name}/{entry.name}/"] if _holds_images(entry.path) else []
+            elif not (entry.is_file() and _is_image(entry.name)):
+                found.append(f"{name}/{entry.name}")
+    return sorted(found)
+
+
+def left_out(source: Path) -> str:
+    """A sentence about :func:`other_files`; "" where there are none."""
+    if not (others := other_files(source)):
+        return ""
+    listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+    deeper = "; images are read from class folders, not from folders in them"
+    return f"left out what is no image in a class folder: {listed}{deeper if _any_folder(others) else ''}."
+
+
+def check_links(source: Path) -> None:
+    """Raise UserError for a link to nothing, where a class folder or an image of one may have been.
+
+    Else the set would be smaller, or the index of every later class another one, and nothing would say so.
+    """
+    for folder in (source, *(source / name for name in class_folders(source))):
+        for entry in _visible(folder):
+            if entry.is_symlink() and not os.path.exists(entry.path):
+                raise UserError(
+                    f"{entry.path} is a link to {os.readlink(entry.path)}, which is not there; put it there, "
+                    "or delete the link."
+                )
+
+
+def turned(files: Sequence[Path]) -> str:
+    """A sentence about photographs that a camera noted to be turned; "" where there are none.
+
+    Up to about `LOOKED_AT` of the files, evenly spaced, are looked at.
+    """
+    some = files[:: max(1, len(files) // LOOKED_AT)]
+    found = [file for file in some if _orientation(file) != UPRIGHT]
+    if not found:
+        return ""
+    verb = "has" if len(found) == 1 else "have"
+    return (
+        f"{len(found)} of {counted(len(some), 'image')} that were looked at, such as {found[0]}, {verb} an "
+        "orientation that the camera noted (EXIF). It is not applied: turn such files first, as with mogrify "
+        "-auto-orient, unless the network was trained without it, too."
+    )
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError as problem:
+        raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def _holds_images(folder: str) -> bool:
+    return any(any(map(_is_image, names)) for _, _, names in os.walk(folder))
+
+
+def _any_folder(names: Sequence[str]) -> bool:
+    return any(name.endswith("/") for name in names)
+
+
+def _orientation(file: Path) -> int:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return int(image.getexif().get(ORIENTATION, UPRIGHT))
+    except Exception:  # notes may be damaged in any way; what is no image is refused where it is read
+        return UPRIGHT
