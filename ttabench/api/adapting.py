@@ -36,9 +36,9 @@ from ttabench.method.settings import make_config, spell
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
-from ttabench.models.soundness.private_copy import check_copy
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
@@ -343,8 +343,10 @@ def _classifier(
         return as_classifier(model, image_size, mean, std, name=type(model).__name__)
     if np.any(np.asarray(mean) != 0) or np.any(np.asarray(std) != 1):
         raise UserError("a Classifier contains its normalisation; leave out mean= and std=.")
-    check_copy(model, image_size, type(model.net).__name__)
-    return model
+    name = type(model.net).__name__
+    classifier = as_classifier(model, image_size, name=name)
+    check_last(classifier, image_size, name)
+    return classifier
 
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from ttabench.models.soundness.linked_names import with_linked_names
 from ttabench.models.soundness.noise import evaluated
 from ttabench.models.soundness.private_copy import Reads, check_copy, places
 
-__all__ = ["as_classifier"]
+__all__ = ["as_classifier", "check_logits"]
 
 IMAGES = 2  # images of noise that a network is tried on
 ROUNDING = 1e-2  # by how much probabilities may miss a sum of 1, also in half precision
@@ -48,6 +48,12 @@ def as_classifier(
     classifier = _wrapped(net, image_size, mean, std, name)
     check_copy(classifier, image_size, name)
     return classifier
+
+
+def check_logits(classifier: Classifier, image_size: int, name: str) -> None:
+    """Raise UserError where the classifier called `name` returns no logits, as with broken weights."""
+    if wrong := _wrong(classifier, image_size):
+        raise UserError(f"{name} {wrong}.")
 
 
 def _wrapped(

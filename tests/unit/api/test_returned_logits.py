@@ -75,3 +75,42 @@ def test_the_trial_changes_neither_the_network_nor_the_random_numbers() -> None:
     assert torch.equal(torch.rand(1), expected)
     assert net.training
     assert not net.net.drop.training
+
+
+class Deep(nn.Module):
+    """A hidden and a last linear layer, and one that never runs; `end` as above."""
+
+    def __init__(self, hidden: int, end: Any = None) -> None:
+        super().__init__()
+        self.hidden, self.fc, self.idle = nn.Linear(192, hidden), nn.Linear(hidden, 4), nn.Linear(192, 4)
+        self.end = end
+
+    def forward(self, x: Tensor) -> Any:
+        logits = self.fc(self.hidden(x.flatten(1)).relu())
+        return self.end(logits) if self.end else logits
+
+
+NAMED = {
+    "layer 'hidden' of Deep does not make the logits, layer 'fc' does: last='fc'": (4, "hidden", None),
+    "layer 'hidden' of Deep has 7 outputs, and Deep returns 4 logits": (7, "hidden", lambda x: 3 * x),
+    "layer 'fc' of Deep has 4 outputs, and Deep returns 2 logits": (7, "fc", lambda x: x[:, :2]),
+    "layer 'idle' of Deep does not run; name the linear layer": (7, "idle", None),
+}
+
+
+@each("says", NAMED)
+def test_a_layer_that_does_not_make_the_logits_is_not_the_last_one(says: str) -> None:
+    hidden, last, end = NAMED[says]
+    with pytest.raises(UserError, match=says):
+        ttabench.adapt(Classifier(Deep(hidden, end), last=last), "source", image_size=8)
+
+
+@each("end", [None, lambda x: x / 2, lambda x: x.log_softmax(1)], ids=["none", "temperature", "log-softmax"])
+def test_what_follows_the_last_layer_may_change_its_values(end: Any) -> None:
+    adapted = ttabench.adapt(Classifier(Deep(7, end), last="fc").train(), "source", image_size=8)
+    assert adapted(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+
+
+def test_the_python_interface_says_what_is_returned_of_a_classifier_too() -> None:
+    with pytest.raises(UserError, match="Net returns a value of type tuple"):
+        ttabench.adapt(Classifier(Net(lambda x: (x, x)), last="fc"), "source", image_size=8)

@@ -117,6 +117,12 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "    net = Quarters(num_classes)\n"
         "    net.extra = torch.nn.Linear(1, grows.made)\n"
         "    return net\n"
+        "made = Quarters()\n"
+        "def hidden():\n    import torch\n"
+        "    net = torch.nn.Sequential(Quarters(), torch.nn.Linear(4, 4))\n"
+        "    return Classifier(net, last='0.fc')\n"
+        "def normed(num_classes):\n    import torch\n"
+        "    return torch.nn.Sequential(torch.nn.BatchNorm2d(3), Quarters(num_classes))\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -398,6 +404,18 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str,
 
 
 @pytest.mark.usefixtures("nets")
+def test_weights_that_give_no_logits_are_named(tmp_path: Path) -> None:
+    tensors = nn.Sequential(nn.BatchNorm2d(3), Quarters()).state_dict()
+    file = tmp_path / "negative.pt"
+    torch.save({**tensors, "0.running_var": -tensors["0.running_var"]}, file)
+    says = (
+        r"mynets:normed with the weights negative\.pt returns logits that are NaN or infinite .* after net\.0"
+    )
+    with pytest.raises(UserError, match=says):
+        bring("mynets:normed", Squares(), checkpoint=file)
+
+
+@pytest.mark.usefixtures("nets")
 @pytest.mark.parametrize(
     ("arch", "says"),
     [
@@ -409,6 +427,8 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(name: str,
         ("my/nets.py:build", "without .py: my.nets:build"),
         ("mynest:build", "mynest of 'mynest:build' cannot be imported"),
         ("mynets:number", "is a int; expected a function or class"),
+        ("mynets:made", "mynets:made is a network that is made already; .*: def build\\(\\): return made"),
+        ("mynets:hidden", "layer '0.fc' of mynets:hidden does not make the logits, layer '1' does: last='1'"),
         ("mynets:text", "returned a str; expected an nn.Module"),
         ("mynets:wide", "mynets:wide has 5 classes, but squares-c has 4"),
         ("mynets:headless", "does not end in a linear layer"),

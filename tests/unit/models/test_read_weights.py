@@ -13,6 +13,7 @@ from torch import nn
 
 from ttabench.errors import UserError
 from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.weights import load_weights
 
 
 def test_texts_and_files_beside_the_arrays_of_an_npz_are_left_out(tmp_path: Path) -> None:
@@ -28,6 +29,25 @@ def test_an_npz_of_texts_alone_holds_no_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", arch="resnet18")
     with pytest.raises(UserError, match=r"a\.npz holds no tensors"):
         read_weights(tmp_path / "a.npz")
+
+
+def test_tensors_under_a_name_that_may_mean_other_weights_are_not_taken(tmp_path: Path) -> None:
+    torch.save({"ema": {"w": torch.ones(2)}, "epoch": 3}, tmp_path / "a.pt")
+    with pytest.raises(
+        UserError, match=r"holds no tensors by name, but under ema; save the one that you mean"
+    ):
+        read_weights(tmp_path / "a.pt")
+
+
+def test_whole_numbers_of_a_quantised_network_are_no_weights() -> None:
+    net = nn.BatchNorm2d(2)
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    tensors = {**before, "bias": torch.tensor([3, -4], dtype=torch.int8)}
+    with pytest.raises(UserError, match=r"a\.pt holds int8 in bias, and the network has float32: a quantised"):
+        load_weights(net, tensors, "a.pt")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    load_weights(net, {**before, "bias": torch.tensor([3.0, -4.0]).half()}, "a.pt")
+    assert net.bias.tolist() == [3, -4]
 
 
 def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:

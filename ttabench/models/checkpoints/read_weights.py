@@ -106,7 +106,9 @@ def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path} holds a {type(tensors).__name__}; expected tensors by name.")
     named = {str(name): value for name, value in tensors.items() if isinstance(value, Tensor)}
     if not named:
-        raise UserError(f"{path} holds no tensors.")
+        inner = [str(key) for key, value in tensors.items() if _holds_tensors(value)]
+        below = f" by name, but under {', '.join(inner)}; save the one that you mean alone" if inner else ""
+        raise UserError(f"{path} holds no tensors{below}.")
     prefix = _wrappers(named)
     return {name.removeprefix(prefix): value for name, value in named.items()}
 
@@ -132,3 +134,7 @@ def _wrappers(names: Collection[str]) -> str:
 
 def _holds(tensors: Mapping[Any, Any], key: str) -> bool:
     return isinstance(tensors.get(key), Mapping)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(each, Tensor) for each in value.values())

@@ -55,7 +55,8 @@ def load_weights(
     `optional` are names (after the last dot) that a file may lack, such as a built-in normalisation. The
     network then keeps its own values.
 
-    Raises UserError, and leaves `net` as it was, where a name or a shape does not fit, or a value is NaN.
+    Raises UserError, and leaves `net` as it was, where a name, a shape or a kind of number does not fit, or a
+    value is NaN.
     """
     wanted = net.state_dict()
     # Files from before PyTorch 0.4.1, and exports, lack the counter; eval mode does not use it.
@@ -74,9 +75,24 @@ def load_weights(
                 f"{origin} does not fit: {name} has shape {tuple(tensors[name].shape)}, "
                 f"the architecture {tuple(ours.shape)}."
             )
+    if rounded := [n for n in wanted if n in tensors and _is_rounded(tensors[n], wanted[n])]:
+        raise UserError(
+            f"{origin} holds {_type(tensors[rounded[0]])} in {rounded[0]}, and the network has "
+            f"{_type(wanted[rounded[0]])}: a quantised network has other numbers; save it as it was "
+            "before."
+        )
     if broken := not_finite(tensors.items()):
         raise UserError(
             f"{origin} holds NaN or infinite values, first in {broken}: the training that wrote it diverged; "
             "use weights of an earlier epoch."
         )
     net.load_state_dict(dict(tensors), strict=False)
+
+
+def _is_rounded(given: Tensor, ours: Tensor) -> bool:
+    """Whether whole numbers are given for a tensor of fractions."""
+    return ours.is_floating_point() and not given.is_floating_point()
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -24,7 +24,7 @@ from ttabench.models.clean_accuracy import input_warning, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.input_trials import predictions
 from ttabench.models.model import Model
-from ttabench.models.returned_logits import as_classifier
+from ttabench.models.returned_logits import as_classifier, check_logits
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.training.plans import data_hash
 from ttabench.nn.pixels import to_tensor
@@ -91,6 +91,7 @@ class ExternalModel(Model):
         classifier = self.build_pretrained() if file is None else self.build()
         if file is not None:
             self.fill(classifier, file)
+            check_logits(classifier, self.dataset.image_size, f"{self.name} with the weights {file.name}")
         if normalize is not None:
             classifier.normalize = normalize
         test = self.dataset.test()

@@ -17,6 +17,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
 from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.soundness.last_layer import check_last
 
 __all__ = ["PythonModel", "make"]
 
@@ -40,7 +41,11 @@ class PythonModel(ExternalModel):
         super().__init__(name, dataset, normalize=normalize, claimed=claimed)
 
     def build(self) -> Classifier:
-        return self.wrap(make(self.name, self.dataset))
+        net = make(self.name, self.dataset)
+        classifier = self.wrap(net)
+        if isinstance(net, Classifier):  # whose last layer was named by the user
+            check_last(classifier, self.dataset.image_size, self.name)
+        return classifier
 
 
 def make(arch: str, dataset: Dataset) -> nn.Module:
@@ -134,6 +139,11 @@ def _find(arch: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if function is None:
         raise unknown(f"callable in {module_name}", name, _callables(module))
+    if isinstance(function, nn.Module):
+        raise UserError(
+            f"{arch} is a network that is made already; expected a function or class that makes one: "
+            f"def build(): return {name}."
+        )
     if not callable(function):
         raise UserError(
             f"{arch} is a {type(function).__name__}; expected a function or class that makes a network."
