@@ -43,7 +43,9 @@ def test_whole_numbers_of_a_quantised_network_are_no_weights() -> None:
     net = nn.BatchNorm2d(2)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     tensors = {**before, "bias": torch.tensor([3, -4], dtype=torch.int8)}
-    with pytest.raises(UserError, match=r"a\.pt holds int8 in bias, and the network has float32: a quantised"):
+    with pytest.raises(
+        UserError, match=r"a\.pt holds int8 in bias, and the network has float32: a quantised"
+    ):
         load_weights(net, tensors, "a.pt")
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     load_weights(net, {**before, "bias": torch.tensor([3.0, -4.0]).half()}, "a.pt")
