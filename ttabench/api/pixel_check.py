@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -13,9 +14,22 @@ EXPECTED = (
     "pass pixels in [0, 1], and give the normalisation of the network with mean= and std= of ttabench.adapt."
 )
 
+DARK = 1.5 / 255  # the brightest pixel of a batch of pictures is not 1 of 255
+
+
+def warn_of_dark(images: Tensor, what: str) -> None:
+    """Warn of images of any shape in [0, 1] that are black as their pixels were divided by 255 twice."""
+    if 0 < (brightest := float(images.max())) < DARK:
+        warnings.warn(
+            f"{what} have no value above {brightest:.4f}: they seem to be divided by 255 twice, as by "
+            "ToTensor and once more; pass pixels in [0, 1].",
+            UserWarning,
+            stacklevel=2,
+        )
+
 
 class PixelCheck:
-    """Whether images are in [0, 1].
+    """Whether images are in [0, 1]; a first batch without a value above 1/255 is warned of.
 
     The first batch, and every batch on a CPU, is refused before anything is learned from it. On a GPU, the
     answer about a later batch is fetched while the method runs, and read at the next call.
@@ -35,6 +49,8 @@ class PixelCheck:
         if self._first or x.device.type != "cuda":
             if not sound:
                 raise UserError(f"images have values outside [0, 1] or NaN; {EXPECTED}")
+            if self._first:
+                warn_of_dark(images, "images")
             self._first = False
             return
         answer = torch.empty((), dtype=torch.bool, pin_memory=True)

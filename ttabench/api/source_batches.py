@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ttabench.api.pixel_check import warn_of_dark
 from ttabench.errors import UserError
 from ttabench.measure.any_network import AnyNetwork
 from ttabench.measure.source_access import SEED, SourceTensors
@@ -44,7 +45,9 @@ class _Batches(SourceTensors):
         if len(sizes) > 1:
             raise UserError(f"source images have sizes {sizes[0]} and {sizes[1]}; expected one size.")
         self._batches = images
-        return super()._images
+        tensor = super()._images
+        warn_of_dark(tensor, "source images")
+        return tensor
 
     def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
         n = len(self._images)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,19 @@ def test_a_batch_that_is_no_images_in_0_to_1_is_refused(net: nn.Module, batch: o
         adapted(batch)  # type: ignore[arg-type]
     with pytest.raises(ttabench.UserError, match=says):
         adapted.predict(batch)  # type: ignore[arg-type]
+
+
+def test_pixels_that_were_divided_by_255_twice_are_warned_of_once(net: nn.Module, x: Tensor) -> None:
+    adapted = ttabench.adapt(net, "tent")
+    with pytest.warns(UserWarning, match=r"images have no value above 0\.0039: .* divided by 255 twice"):
+        adapted(x / 255)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapted(x / 255)
+        ttabench.adapt(net, "tent")(x)
+        ttabench.adapt(net, "tent")(0 * x)
+    with pytest.warns(UserWarning, match="source images have no value above"):
+        ttabench.adapt(net, "eata", source=[x / 255])
 
 
 def test_what_is_no_network_or_no_name_is_refused(net: nn.Module) -> None:

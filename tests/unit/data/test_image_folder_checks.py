@@ -97,6 +97,14 @@ def test_a_link_to_an_image_is_read(tmp_path: Path) -> None:
     assert len(read_clean(folder)) == 7
 
 
+def test_arrays_beside_folders_of_images_are_named(tmp_path: Path) -> None:
+    folder = c_folder(tmp_path / "birds-C")
+    np.save(folder / "snow.npy", np.zeros(3))
+    expected = f"{folder}/snow.npy is not read: {folder} has folders of images."
+    assert expected in sentences(folder)
+    assert expected in warnings_of(folder)
+
+
 # ---- orientation
 
 

@@ -20,6 +20,11 @@ from ttabench.data.own.class_checks import order_of_numbers
         ("class1 class2 class10", "class 1 is folder class10, not class2. .* in front: class01, class02 …"),
         ("n01 n02 n10", ""),
         ("a1 b10 b2", ""),
+        ("1_cat 2_dog 10_owl", "class 0 is folder 10_owl, not 1_cat. .* in front: 01_cat, 02_dog …"),
+        ("1.cat 9.b52 10.owl", "class 1 is folder 10.owl, not 9.b52. .* in front: 01.cat, 09.b52 …"),
+        ("01_cat 02_dog 10_owl", ""),
+        ("2_cat 3_dog owl", ""),
+        ("2024-01-05 2024-1-11", ""),
     ],
 )
 def test_another_order_than_that_of_the_numbers_is_said(tmp_path: Path, names: str, says: str) -> None:

@@ -14,6 +14,8 @@ from ttabench.data.files.whole_archive import label_type
 from ttabench.errors import UserError
 
 VALUES_OF_8_BITS = 256
+NUMBERED = (re.compile(r"(.*?)([0-9]+)()"), re.compile(r"()([0-9]+)([^0-9].*)"))
+"""Names that end in a number, and names that begin with one: what is before it, the number, what follows."""
 
 
 def check_class_folders(test: Path, train: Path) -> None:
@@ -123,17 +125,20 @@ def _first_misplaced(source: Path) -> tuple[int, str, str] | None:
 
 
 def _by_number(names: list[str]) -> list[str]:
-    """Names such as 0 1 10 2, or class1 class10 class2, in the order of their numbers; [] for others."""
-    parts = {name: re.fullmatch(r"(.*?)([0-9]+)", name) for name in names}
-    if not all(parts.values()) or len({part[1] for part in parts.values() if part}) != 1:
-        return []
-    return sorted(names, key=lambda name: int(parts[name][2]))  # type: ignore[index]
+    """Names such as 0 1 10 2, class1 class10, or 1_cat 10_dog in the order of the numbers; [] for others."""
+    for form in NUMBERED:
+        parts = {name: match for name in names if (match := form.fullmatch(name))}
+        if len(parts) == len(names) and len({match[1] for match in parts.values()}) == 1:
+            return sorted(names, key=lambda name: int(parts[name][2]))
+    return []
 
 
 def _padded(name: str, longest: str) -> str:
-    """``2``, ``10`` → ``02``; ``class2``, ``class10`` → ``class02``"""
-    start = len(name) - len(re.split(r"[^0-9]", name)[-1])
-    return name[:start] + name[start:].zfill(len(longest) - start)
+    """``2``, ``10`` → ``02``; ``class2``, ``class10`` → ``class02``; ``2_dog``, ``10_cat`` → ``02_dog``"""
+    for form in NUMBERED:
+        if (ours := form.fullmatch(name)) and (theirs := form.fullmatch(longest)):
+            return f"{ours[1]}{ours[2].zfill(len(theirs[2]))}{ours[3]}"
+    return name
 
 
 def _missing(labels: NDArray[np.int64], num_classes: int) -> list[int]:

@@ -144,6 +144,8 @@ def not_read(data: OwnDataset) -> Iterator[str]:
         return
     folders = isinstance(data, OwnImageFolders)
     used = {path.relative_to(data.folder).parts[0] for path in data.pieces().values()}
+    if folders and (arrays := sorted(path.name for path in data.folder.glob("*.np[yz]"))):
+        yield f"{data.folder / arrays[0]} is not read: {data.folder} has folders of images."
     for path in sorted(data.folder.iterdir()):
         if path.name.startswith(".") or not (path.is_dir() if folders else path.suffix == ".npy"):
             continue
