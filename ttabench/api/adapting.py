@@ -216,6 +216,11 @@ def adapt(
     check_finite(model, type(model).__name__)
     with tried_with(model, image_size), unchanged(model):
         classifier = _classifier(model, image_size, mean, std)
+    if classifier.num_classes < 2:
+        raise UserError(
+            f"{type(model).__name__} has one output; expected one for each class, so two or more: a network "
+            "for two classes with one logit z gives the logits (0, z)."
+        )
     config = _config(cls, classifier, dataset, settings)
     needs = cls.needs_of(config)
     if needs.norm_layers:

@@ -284,6 +284,12 @@ def test_a_batch_that_is_no_images_in_0_to_1_is_refused(net: nn.Module, batch: o
         adapted.predict(batch)  # type: ignore[arg-type]
 
 
+def test_a_network_with_one_output_is_refused() -> None:
+    one = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 1))
+    with pytest.raises(ttabench.UserError, match="Sequential has one output; expected one for each class"):
+        ttabench.adapt(one, "source")
+
+
 def test_pixels_that_were_divided_by_255_twice_are_warned_of_once(net: nn.Module, x: Tensor) -> None:
     adapted = ttabench.adapt(net, "tent")
     with pytest.warns(UserWarning, match=r"images have no value above 0\.0039: .* divided by 255 twice"):

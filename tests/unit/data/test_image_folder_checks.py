@@ -105,6 +105,17 @@ def test_arrays_beside_folders_of_images_are_named(tmp_path: Path) -> None:
     assert expected in warnings_of(folder)
 
 
+@pytest.mark.parametrize("place", ["train", "fog/1"])
+def test_other_class_folders_are_named_when_a_sweep_starts(tmp_path: Path, place: str) -> None:
+    folder = c_folder(tmp_path / "birds-C")
+    classes(folder / "train", seed=7)
+    (folder / place / "owl").rename(folder / place / "owls")
+    with pytest.raises(
+        UserError, match=rf"{place} must have the same class folders; they differ in owl, owls"
+    ):
+        sentences(folder)
+
+
 # ---- orientation
 
 

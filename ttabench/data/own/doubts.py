@@ -17,7 +17,12 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.files.read_image import read_image
 from ttabench.data.own.ccc_shards import CCCShards
-from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
+from ttabench.data.own.class_checks import (
+    check_class_folders,
+    class_warnings,
+    labels_of_8_bits,
+    order_of_numbers,
+)
 from ttabench.data.own.domain_folders import SPLITS, DomainFolders
 from ttabench.data.own.image_folder_checks import left_out, turned
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
@@ -197,6 +202,8 @@ def _clean(data: OwnDataset) -> Iterator[str]:
 
 
 def _files(data: OwnImageFolders, piece: str) -> list[Path]:
+    """The files of a piece, class by class. Raises UserError where it has other classes than test."""
+    check_class_folders(data.pieces()["test"], data.pieces()[piece])
     return labelled_files(data.pieces()[piece], data.classes)[0]
 
 
