@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.evaluation import Evaluation
@@ -40,6 +39,7 @@ from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.torch_errors import explained
+from ttabench.models.soundness.usable_tensors import check_tensors
 from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
 
@@ -210,9 +210,7 @@ def adapt(
     _check_images(image_size, mean, std)
     if source is not None and not isinstance(source, Iterable):
         raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")
-    if any(is_lazy(parameter) for parameter in model.parameters()):
-        raise UserError(f"{type(model).__name__} has lazy layers without sizes; call it with images once.")
-    _check_tensors(model)
+    check_tensors(model, type(model).__name__)
     check_finite(model, type(model).__name__)
     with tried_with(model, image_size), unchanged(model):
         classifier = _classifier(model, image_size, mean, std)
@@ -369,22 +367,6 @@ def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> t
     if scored and (missing := sorted(set(labels.tolist()) - set(scored))):
         raise UserError(f"labels have class {missing[0]}, which is not in scored_classes.")
     return scored
-
-
-def _check_tensors(model: nn.Module) -> None:
-    """Raises UserError for a network that has no values, or values that nothing can be learned for."""
-    name = type(model).__name__
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.is_meta:
-            raise UserError(
-                f"{name} is on the device meta, where tensors have no values; make it with its weights, for "
-                "example with model.to_empty(device=…) and model.load_state_dict(…)."
-            )
-        if tensor.is_inference():
-            raise UserError(
-                f"{name} was made inside torch.inference_mode(), and no method can learn with such tensors; "
-                "make the network, or load its weights into a new one, outside of it."
-            )
 
 
 def _check_images(size: object, mean: object, std: object) -> None:

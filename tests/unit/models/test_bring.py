@@ -123,6 +123,11 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "    return Classifier(net, last='0.fc')\n"
         "def normed(num_classes):\n    import torch\n"
         "    return torch.nn.Sequential(torch.nn.BatchNorm2d(3), Quarters(num_classes))\n"
+        "import torch\n"
+        "@torch.inference_mode()\ndef no_learning(num_classes): return Quarters(num_classes)\n"
+        "def on_meta(num_classes): return Quarters(num_classes).to('meta')\n"
+        "def lazy(num_classes): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(4))\n"
+        "class Keeps(Quarters):\n    def get_extra_state(self): return {'a': 1}\n"
         "number = 3\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -429,6 +434,10 @@ def test_weights_that_give_no_logits_are_named(tmp_path: Path) -> None:
         ("mynets:number", "is a int; expected a function or class"),
         ("mynets:made", "mynets:made is a network that is made already; .*: def build\\(\\): return made"),
         ("mynets:hidden", "layer '0.fc' of mynets:hidden does not make the logits, layer '1' does: last='1'"),
+        ("mynets:no_learning", "mynets:no_learning was made inside torch.inference_mode"),
+        ("mynets:on_meta", "mynets:on_meta is on the device meta, where tensors have no values"),
+        ("mynets:lazy", "mynets:lazy has lazy layers without sizes; call it with images once"),
+        ("mynets:Keeps", "the state dict of mynets:Keeps holds a dict in _extra_state; expected tensors"),
         ("mynets:text", "returned a str; expected an nn.Module"),
         ("mynets:wide", "mynets:wide has 5 classes, but squares-c has 4"),
         ("mynets:headless", "does not end in a linear layer"),

@@ -18,6 +18,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.soundness.last_layer import check_last
+from ttabench.models.soundness.usable_tensors import check_state, check_tensors
 
 __all__ = ["PythonModel", "make"]
 
@@ -42,6 +43,8 @@ class PythonModel(ExternalModel):
 
     def build(self) -> Classifier:
         net = make(self.name, self.dataset)
+        check_tensors(net, self.name)
+        check_state(net, self.name)
         classifier = self.wrap(net)
         if isinstance(net, Classifier):  # whose last layer was named by the user
             check_last(classifier, self.dataset.image_size, self.name)
