@@ -114,6 +114,9 @@ def test_other_class_folders_are_named_when_a_sweep_starts(tmp_path: Path, place
         UserError, match=rf"{place} must have the same class folders; they differ in owl, owls"
     ):
         sentences(folder)
+    (folder / place / "owls").rename(folder / place / "owl")
+    classes(folder / place, ("wren",))
+    sentences(folder)  # refused where it is read, which a sweep need not do
 
 
 # ---- orientation
