@@ -12,6 +12,8 @@ import pytest
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Output
 from ttabench.data.catalog import dataset
+from ttabench.data.files.image_folders import image_files
+from ttabench.data.own import domain_folders
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.errors import UserError
 from ttabench.store import load_frame
@@ -72,6 +74,23 @@ def test_another_image_is_another_fingerprint(root: Path) -> None:
 def test_a_domain_with_other_classes_is_left_out(root: Path) -> None:
     shutil.rmtree(root / "sketch" / "dog")
     assert dataset(str(root / "photo")).corruptions == ("art",)
+
+
+def test_what_stands_beside_a_dataset_need_not_be_readable(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(folder: Path) -> list[Path]:
+        if folder.parent.name in ("sketch", "Pets"):
+            raise UserError(f"{folder} cannot be read.")
+        return image_files(folder)
+
+    monkeypatch.setattr(domain_folders, "image_files", read)
+    assert dataset(str(root / "photo")).corruptions == ("art",)
+    arrays = root.parent / "arrays"
+    arrays.mkdir()
+    np.savez(arrays / "test.npz", images=np.zeros((4, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1])
+    np.save(arrays / "fog-5.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    assert dataset(str(arrays)).corruptions == ("fog",)
 
 
 def test_the_folder_of_all_domains_names_them(root: Path) -> None:

@@ -35,12 +35,23 @@ Files: TypeAlias = tuple[list[Path], list[int]]
 def domains_in(root: Path) -> list[str]:
     """The folders in `root` that share their class folders, which hold images, with another one; sorted."""
     try:
-        names = [name for name in class_folders(root) if name not in SPLITS]
-        classes = {name: class_folders(root / name) for name in names}
+        names = class_folders(root)
     except UserError:
         return []
-    found = [name for name in names if classes[name] and image_files(root / name / classes[name][0])]
-    return [name for name in found if sum(classes[name] == classes[other] for other in found) > 1]
+    found = {name: classes for name in names if name not in SPLITS and (classes := _classes(root / name))}
+    return [name for name in found if sum(found[name] == classes for classes in found.values()) > 1]
+
+
+def _classes(folder: Path) -> list[str]:
+    """The class folders of a folder, of which the first holds images; [] where there are none.
+
+    [] also for a folder that cannot be read: beside a dataset may stand anything.
+    """
+    try:
+        classes = class_folders(folder)
+        return classes if classes and image_files(folder / classes[0]) else []
+    except UserError:
+        return []
 
 
 def domains_beside(folder: Path) -> list[str]:
