@@ -15,6 +15,7 @@ from ttabench.data.catalog import dataset
 from ttabench.data.files.image_folders import image_files
 from ttabench.data.own import domain_folders
 from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.data.own.doubts import not_read
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 
@@ -85,7 +86,10 @@ def test_what_stands_beside_a_dataset_need_not_be_readable(
         return image_files(folder)
 
     monkeypatch.setattr(domain_folders, "image_files", read)
-    assert dataset(str(root / "photo")).corruptions == ("art",)
+    data = dataset(str(root / "photo"))
+    assert isinstance(data, DomainFolders)
+    assert data.corruptions == ("art",)
+    assert [text for text in not_read(data) if text.startswith(f"{root}/sketch is no domain here")]
     arrays = root.parent / "arrays"
     arrays.mkdir()
     np.savez(arrays / "test.npz", images=np.zeros((4, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1])

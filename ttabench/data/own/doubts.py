@@ -30,7 +30,7 @@ from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
-from ttabench.errors import counted, unknown
+from ttabench.errors import UserError, counted, unknown
 
 __all__ = [
     "labels_in_8_bits",
@@ -165,11 +165,15 @@ def not_read(data: OwnDataset) -> Iterator[str]:
 
 
 def _other_domains(data: DomainFolders) -> Iterator[str]:
-    """Sentences about folders beside the source that have most of its classes, and are no domains."""
+    """Sentences about folders beside the source that have most of its classes, or cannot be read."""
     ours = set(data.classes)
     for name in sorted(set(class_folders(data.root)) - {*data.pieces(), *SPLITS}):
         folder = data.root / name
-        theirs = set(class_folders(folder))
+        try:
+            theirs = set(class_folders(folder))
+        except UserError as problem:
+            yield str(problem)
+            continue
         if ours == theirs:
             yield f"{folder} is no domain here, as {folder / data.classes[0]} holds no images."
         elif 2 * len(ours & theirs) > max(len(ours), len(theirs)):
