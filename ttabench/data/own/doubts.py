@@ -24,7 +24,7 @@ from ttabench.data.own.class_checks import (
     order_of_numbers,
 )
 from ttabench.data.own.domain_folders import SPLITS, DomainFolders
-from ttabench.data.own.image_folder_checks import left_out, turned
+from ttabench.data.own.image_folder_checks import doubts_about
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
@@ -107,8 +107,7 @@ def of_folders(data: OwnDataset) -> Iterator[str]:
         return
     clean = ("test", "train") if isinstance(data, OwnImageFolders) else data.pieces()
     for folder in (path for name, path in data.pieces().items() if name in clean):
-        files, _ = labelled_files(folder, class_folders(folder))
-        yield from (f"{folder}: {text}" for text in (left_out(folder), turned(files)) if text)
+        yield from doubts_about(folder)
 
 
 def other_counts(data: OwnDataset, counts: Mapping[tuple[str, int], int], clean: int) -> Iterator[str]:
@@ -122,9 +121,9 @@ def other_counts(data: OwnDataset, counts: Mapping[tuple[str, int], int], clean:
     (corruption, level), count = next(iter(others.items()))
     lacks = ""
     if isinstance(data, OwnImageFolders):
-        there = _names(data, f"{corruption}/{level}")
-        gone = sorted(_names(data, "test") - there)
-        lacks = f" ({gone[0]} is not there)" if gone and there & _names(data, "test") else ""
+        expected, there = _names(data, "test"), _names(data, f"{corruption}/{level}")
+        gone = sorted(expected - there)
+        lacks = f" ({gone[0]} is not there)" if gone and there & expected else ""
     yield (
         f"{len(others)} of {counted(len(counts), 'corrupted set')} {_have(len(others))} another number of "
         f"images than the clean test set, first {corruption} at severity {level}: {count:,} and not "

@@ -36,7 +36,6 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import file_sha256
-from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.own.class_checks import (
     VALUES_OF_8_BITS,
     check_class_folders,
@@ -47,7 +46,7 @@ from ttabench.data.own.class_checks import (
     order_of_numbers,
 )
 from ttabench.data.own.clean_images import automatic_size, read_clean
-from ttabench.data.own.image_folder_checks import left_out, turned
+from ttabench.data.own.image_folder_checks import doubts_about
 from ttabench.data.own.manifest import MANIFEST, SUFFIX, read_manifest
 from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.picture_checks import of_pixels
@@ -205,8 +204,7 @@ def _doubts(clean_sets: Mapping[str, Labelled], source: Path, train: Path | None
         if place is None or data is None:
             continue
         if place.is_dir():
-            files, _ = labelled_files(place, class_folders(place))
-            yield from (f"{place}: {text}" for text in (left_out(place), turned(files)) if text)
+            yield from doubts_about(place)
         if text := labels_of_8_bits(data.labels, 0, place):
             yield f"{place}: {text}."
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ttabench.data.files.image_folders import SUFFIXES, class_folders
+from ttabench.data.files.image_folders import SUFFIXES, class_folders, labelled_files
 from ttabench.errors import UserError, counted
 
-__all__ = ["check_links", "left_out", "other_files", "turned"]
+__all__ = ["check_links", "doubts_about", "left_out", "other_files", "turned"]
 
 LOOKED_AT = 200  # images whose orientation is read
 ORIENTATION, UPRIGHT = 0x0112, 1  # the tag of EXIF, and its value for images that need no turn
@@ -39,6 +39,12 @@ def left_out(source: Path) -> str:
     listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
     deeper = "; images are read from class folders, not from folders in them"
     return f"left out what is no image in a class folder: {listed}{deeper if _any_folder(others) else ''}."
+
+
+def doubts_about(folder: Path) -> Iterator[str]:
+    """Sentences about what is left out of a folder of class folders, and about images that lie on a side."""
+    files, _ = labelled_files(folder, class_folders(folder))
+    yield from (f"{folder}: {text}" for text in (left_out(folder), turned(files)) if text)
 
 
 def check_links(source: Path) -> None:
