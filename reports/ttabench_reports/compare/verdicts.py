@@ -330,7 +330,9 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         for row in changed.itertuples()
         if (settings := _settings(row.config_before, row.config_after))
     ]
-    more = (*_other_ratio(both), *_other_protocol(both), *_other_settings(both), *_nothing_shared(both))
+    some_may_be_the_same = {"left_only", "right_only"} <= {*both["_merge"]}
+    renamed = (*_other_protocol(both), *_other_settings(both)) if some_may_be_the_same else ()
+    more = (*_other_ratio(both), *renamed, *_nothing_shared(both))
     return list(dict.fromkeys([*warnings, *more]))
 
 
@@ -345,8 +347,6 @@ def _other_ratio(both: pd.DataFrame) -> Iterator[str]:
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there under another protocol."""
-    if not {"left_only", "right_only"} <= {*both["_merge"]}:
-        return
     by = [name for name in KEY if name not in (*PROTOCOL, "history")]
     missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
@@ -359,8 +359,6 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
 
 def _other_settings(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there with other settings, which are in the name of a row: tent[lr=0.01]."""
-    if not {"left_only", "right_only"} <= {*both["_merge"]}:
-        return
     by = [name for name in KEY if name != "method"] + ["base"]
     named = both.assign(base=both["method"].str.partition("[")[0])
     missing, new = (named[named["_merge"] == one] for one in ("left_only", "right_only"))
