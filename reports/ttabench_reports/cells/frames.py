@@ -16,7 +16,7 @@ import pandas as pd
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
-from ttabench.store.shards import STATUSES
+from ttabench.store.shards import LARGEST, LARGEST_OF, STATUSES
 from ttabench.store.table import varying
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
@@ -132,30 +132,28 @@ def _texts(column: pd.Series[Any]) -> pd.Series[str]:
 
 def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
     """A column of :data:`WHOLE` or :data:`REAL` in its type. Raises UserError for what is no such number."""
-    values = column
-    if not (column.dtype == "float64" and name in REAL):  # such a column can hold nothing else
-        values = pd.to_numeric(column, errors="coerce").astype(float)
-        if (bad := _misread(name, column, values)).any():
-            kind = "number" if name in REAL else "whole number"
-            raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}.")
+    values = pd.to_numeric(column, errors="coerce").astype(float)
+    if (bad := _misread(name, column, values)).any():
+        kind = "number" if name in REAL else "whole number"
+        limit = f", 0 to {LARGEST_OF[name]:,}" if name in LARGEST_OF else ""
+        raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}{limit}.")
     if name in USUAL:
         values = values.fillna(USUAL[name])
     return values if name in REAL else values.fillna(0).astype(int)
 
 
 def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.Series[bool]:
-    """Which values of a column are not the numbers that it holds; optional ones may be absent."""
-    if column.dtype == "int64":
-        return ~column.between(-(2**53), 2**53)
-    if name in ("severity", "seed"):
-        bad = values.isna()
-    elif name in PROTOCOL:
-        texts = column[values.isna() & column.notna()].astype(str).str.strip().str.lower()
-        bad = (~texts.isin(["", "nan"])).reindex(values.index, fill_value=False)
-    else:
-        bad = pd.Series(False, index=values.index)
+    """Which values of a column are not the numbers that it holds; most columns may lack one."""
+    bad = values.isna()
+    if bad.any() and name not in ("severity", "seed"):
+        texts = column[bad].dropna().astype(str).str.strip().str.lower()
+        bad = (~texts.isin(["", "nan", "n/a"])).reindex(values.index, fill_value=False)
+    if name in LARGEST_OF and name != "accuracy":  # that of a cell which is not ok is not read
+        bad |= (values < 0) | (values > LARGEST_OF[name])
+    elif name in REAL:
+        bad |= values.abs() == math.inf
     if name in WHOLE:
-        bad |= values.notna() & ((values.abs() > 2**53) | (values % 1 != 0))
+        bad |= (values.abs() > LARGEST) | (values % 1 > 0)
     return bad
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -28,9 +29,9 @@ _OF_TABLE = itemgetter(*COLUMNS)
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 
-    A cell that stands in several counts as it was written last; of equals, that with per-image
-    correctness or details. Warns where they differ in code or number. Raises UserError for what is
-    neither, and where nothing holds a cell.
+    A cell that stands in several counts as it was written last, and one of unknown time before all others;
+    of equals, that with per-image correctness or details, and else that of the place named last. Warns where
+    they differ in code or number. Raises UserError for what is neither, and where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
     per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
@@ -48,10 +49,12 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True).assign(_from=places)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
     frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
-    frame = frame.sort_values(["_when", "_whole"], kind="stable")
-    again = (frame["cell_id"] != "") & frame.duplicated("cell_id", keep="last")
+    by_hand = frame.groupby(CELL, dropna=False, sort=False).ngroup().astype(str)
+    frame["_cell"] = frame["cell_id"].where(frame["cell_id"] != "", by_hand)
+    frame = frame.sort_values(["_when", "_whole"], kind="stable", na_position="first")
     _warn_of_replaced(frame)
-    frame = frame[~again].sort_index().drop(columns=["_when", "_whole", "_from"]).reset_index(drop=True)
+    frame = frame.drop_duplicates("_cell", keep="last").sort_index()
+    frame = frame.drop(columns=["_when", "_whole", "_from", "_cell"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
     if (known := of_all(frame.attrs for frame in frames)) is not None:
@@ -62,12 +65,13 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
 def _warn_of_replaced(frame: pd.DataFrame) -> None:
     """Say which of the cells that stand in several places count, where they differ in code or number.
 
-    frame  in the order in which the cells were written, with `_from`, the place of a cell.
+    frame  in the order in which the cells were written, with `_from`, the place of a cell, and `_cell`, what
+           it has in common with the same cell of another place.
     """
-    several = frame[(frame["cell_id"] != "") & frame.duplicated("cell_id", keep=False)]
+    several = frame[frame.duplicated("_cell", keep=False)]
     number = pd.to_numeric(several["accuracy"], errors="coerce").round(4)  # as cells.csv has it
     code = several["code"].where(several["code"] != "")  # that of old files is not known
-    same = several.assign(_number=number.fillna(-1), _code=code).groupby("cell_id")
+    same = several.assign(_number=number.fillna(-1), _code=code).groupby("_cell")
     unlike = same["_from"].nunique().gt(1) & (same["_number"].nunique().gt(1) | same["_code"].nunique().gt(1))
     if not unlike.any():
         return
@@ -75,7 +79,7 @@ def _warn_of_replaced(frame: pd.DataFrame) -> None:
     counts = ", ".join(f"{n} of {place}" for place, n in sorted(last.items()))
     warnings.warn(
         f"{counted(same.ngroups, 'cell')} in more than one of these results, {unlike.sum()} with other code "
-        f"or numbers; what was measured last counts: {counts}.",
+        f"or numbers; what was measured last counts, and of unknown age what is named last: {counts}.",
         stacklevel=2,
     )
 
@@ -119,8 +123,8 @@ def _cell(record: Record) -> tuple[Any, ...]:
 def read_csv(path: Path) -> pd.DataFrame:
     """The cells of a CSV file.
 
-    Raises UserError where there is none, where it is not a table of cells, and where a cell stands twice with
-    different numbers: none of the two is known to be right.
+    Warns where accuracies seem to be shares. Raises UserError where there is none, where it is not a table of
+    cells, and where a cell stands twice with different numbers: none of the two is known to be right.
     """
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
@@ -130,9 +134,13 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
+    if len(frame.columns) == 1 and (found := re.search("[;\t]", frame.columns[0])):
+        raise UserError(f"{path} has {found[0]!r} between its columns; save it as CSV with commas.")
     frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
     cells = checked(frame, str(path))
     _check_once(cells, path)
+    if 0 < cells["accuracy"].max() <= 1:
+        warnings.warn(f"{path} has no accuracy above 1; expected percent, not shares.", stacklevel=2)
     return cells
 
 

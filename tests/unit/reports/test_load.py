@@ -112,7 +112,7 @@ def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(t
         load.read(paths)
     assert str(said[0].message) == (
         "15 cells in more than one of these results, 2 with other code or numbers; what was measured last "
-        f"counts: 1 of {paths[0]}, 1 of {paths[1]}."
+        f"counts, and of unknown age what is named last: 1 of {paths[0]}, 1 of {paths[1]}."
     )
 
 
@@ -260,3 +260,35 @@ def test_a_csv_file_with_two_numbers_of_one_cell_is_refused(tmp_path: Path, know
         load.read([tmp_path / "cells.csv"])
     pd.concat([frame, frame.iloc[:1]]).to_csv(tmp_path / "same.csv", index=False)
     assert len(one_per_cell(load.read([tmp_path / "same.csv"]))) == len(frame)
+
+
+def test_a_cell_without_an_id_counts_once_too(tmp_path: Path) -> None:
+    frame = cells(("tent",), ("cct",)).drop(columns=["cell_id", "written"])
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    frame.to_csv(paths[0], index=False)
+    frame.to_csv(paths[1], index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(load.read(paths)) == 15
+    frame.assign(accuracy=5.0).to_csv(paths[1], index=False)
+    with pytest.warns(UserWarning, match=f"15 with other code or numbers; .*: 15 of {paths[1]}"):
+        read = load.read(paths)
+    assert read["accuracy"].tolist() == [5.0] * 15
+    (table,) = tables(read)
+    assert not any("several orders" in remark for remark in table.remarks)
+
+
+def test_a_copy_of_unknown_age_replaces_no_measurement(tmp_path: Path, result: Result) -> None:
+    folder = stored(tmp_path / "a", result)
+    load.read([folder]).drop(columns=["written", CORRECT, DETAILS]).to_csv(tmp_path / "b.csv", index=False)
+    assert load.read([folder, tmp_path / "b.csv"])[CORRECT].tolist() == [result.correct]
+
+
+def test_a_csv_file_in_shares_or_without_commas_says_so(tmp_path: Path) -> None:
+    frame = cells(("tent",), ("cct",), accuracy=lambda row: 0.5)
+    frame.to_csv(tmp_path / "shares.csv", index=False)
+    with pytest.warns(UserWarning, match=r"shares\.csv has no accuracy above 1; expected percent"):
+        load.read([tmp_path / "shares.csv"])
+    frame.to_csv(tmp_path / "excel.csv", index=False, sep=";")
+    with pytest.raises(UserError, match=r"excel\.csv has ';' between its columns"):
+        load.read([tmp_path / "excel.csv"])
