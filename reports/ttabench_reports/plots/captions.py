@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row, Table, legend_of
-from ttabench_reports.words.unset_settings import defaults
 
 
-def protocol(table: Table) -> str:
-    """How the numbers were measured."""
-    rows = (row for row in table.rows if row.measured)
-    return words.join(words.protocol(table), *table.remarks, defaults(rows))
+def protocol(*tables: Table) -> str:
+    """How the numbers were measured, those of the last table; and what is remarked of each."""
+    return words.join(words.protocol(tables[-1]), words.remarks(tables))
 
 
 def marks(rows: Iterable[Row], columns: Sequence[str]) -> str:

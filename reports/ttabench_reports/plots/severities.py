@@ -62,7 +62,7 @@ def draw(
     for axes in made:
         axes.set_xticks(_severities(family))
     marks = flags(row for group in rows.values() for row in group)
-    return figure, f"{others(panels, chosen)}{marks}{protocol(family.tables[-1])}"
+    return figure, f"{others(panels, chosen)}{marks}{protocol(*family.tables)}"
 
 
 def _severities(family: Family) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.catalog import catalog
@@ -143,8 +144,10 @@ class _BestPublished:
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
     def __call__(self, table: Table, arch: str) -> Entry:
-        """Only where there are published numbers."""
+        """Only where there are published numbers, and ours is a mean over the same corruptions."""
         assert self.known is not None
+        if table.main != CORRUPTIONS:
+            return Entry("–")
         key = table.key
         here = self.known[
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])

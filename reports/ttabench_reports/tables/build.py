@@ -222,7 +222,7 @@ def _build(
                     line.remark(LABEL, OTHER_SEEDS)
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
-        rows.extend(_published(published, key, arch))
+        rows.extend(_published(published, key, arch, main))
     notes = Notes()
     for row in rows:
         row.letters = {c: "".join(sorted(set(map(notes.letter, texts)))) for c, texts in row.remarks.items()}
@@ -387,7 +387,10 @@ def _increase(row: Row, baseline: Row) -> Iterator[Row]:
         yield Row(row.arch, row.method, "increase", change, about=row.about, baseline=baseline, of=row)
 
 
-def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> Iterator[Row]:
+def _published(
+    known: pd.DataFrame | None, key: dict[str, Any], arch: str, main: tuple[str, ...]
+) -> Iterator[Row]:
+    """The rows of publications. Their means are over the fifteen, and stand beside no other mean."""
     if known is None:
         return
     here = (known["dataset"] == key["dataset"]) & (known["severity"] == key["severity"])
@@ -395,4 +398,7 @@ def _published(known: pd.DataFrame | None, key: dict[str, Any], arch: str) -> It
         ["publication", "method"], sort=False
     ):
         values = {str(c): float(v) for c, v in zip(group["corruption"], group["accuracy"], strict=True)}
-        yield Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
+        row = Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
+        if main != CORRUPTIONS and values.pop(MEAN, None) is not None:
+            row.remark(MEAN, "the published mean is over all 15 corruptions")
+        yield row

@@ -390,6 +390,12 @@ def test_summary_has_the_best_published_number_beside_ours() -> None:
     assert "whatever its setting (quantile2026)" in sheet.footer
 
 
+def test_the_best_published_mean_stands_beside_no_mean_of_fewer_corruptions() -> None:
+    frame = cells(datasets=("cifar10-c",), corruptions=("snow", "fog"))
+    sheet = means.summary(Report(frame, published.load("quantile2026")))
+    assert {line[-1].text for line in sheet.groups[0].lines} == {"–", ""}
+
+
 def test_a_paper_is_not_the_best_published_beside_its_own_method() -> None:
     frame = cells(("source", "quantile_paper"), ("cct",), datasets=("cifar10-c",))
     sheet = means.summary(Report(frame, published.load("quantile2026")))

@@ -396,6 +396,16 @@ def test_a_severity_with_another_protocol_too_stays_in_its_family() -> None:
         ]  # fmt: skip
 
 
+def test_a_severity_with_fewer_corruptions_is_named_below_the_curves() -> None:
+    parts = [
+        cells(("source", "tent"), ("cct",), corruptions=corruptions, severities=(severity,))
+        for severity, corruptions in ((3, ("fog", "snow")), (5, ("fog",)))
+    ]
+    (drawing,) = drawn(Report(pd.concat(parts, ignore_index=True)), "severity")
+    assert "Digits-C, severity 3: The mean is over these 2 of the 15 corruptions." in drawing.caption
+    assert "Digits-C, severity 5: The mean is over this one of the 15 corruptions." in drawing.caption
+
+
 def test_families_of_other_severities_have_other_names() -> None:
     parts = [
         cells(("source", "tent"), ("cct",), corruptions=("fog",), severities=several, order=order)

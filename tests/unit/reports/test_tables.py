@@ -550,6 +550,15 @@ def test_published_rows_stand_beside_ours_and_say_so() -> None:
     assert not winners & {id(row) for row in added}
 
 
+def test_a_published_mean_of_fifteen_stands_beside_no_mean_of_fewer() -> None:
+    (built,) = tables.tables(
+        cells(datasets=("cifar10-c",), corruptions=("snow", "fog")), published.load("quantile2026")
+    )
+    added = [row for row in built.rows if row.kind == "published"]
+    assert all(row.value("snow") > 0 and np.isnan(row.value("mean")) for row in added)
+    assert "over all 15 corruptions" in csv_files.per_corruption([built])["notes"].iloc[-1]
+
+
 def test_best_is_the_maximum_of_an_architecture_with_ties_as_printed() -> None:
     values = {"source": 70.0, "tent": 90.04, "quantile": 90.01}
     (built,) = tables.tables(cells(accuracy=lambda row: values[row["base"]]))
