@@ -15,6 +15,7 @@ from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack, write_beside
 from ttabench_reports.plots.style import GREY, INK
 from ttabench_reports.plots.which import dot, highest_severities, methods
+from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -107,12 +108,12 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
 def _caption(table: Table, shown: Sequence[Row], findings: dict[int, evidence.Finding]) -> str:
     over = "" if table.natural else f", mean over {counted(len(table.main), 'corruption')}"
     sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
-    tested = [not math.isnan(findings[id(row)].interval[0]) for row in shown]
-    if any(tested):
-        seeds = " and, where there are several, over seeds" if table.seeds else ""
-        sentences.append(f"Whiskers: 95\u00a0% intervals (bootstrap over images{seeds}).")
-    elif any(not math.isnan(row.sd.get(MEAN, math.nan)) for row in shown):
-        sentences.append("Whiskers: standard deviation over seeds.")
+    untested = [row for row in shown if math.isnan(findings[id(row)].interval[0])]
+    if some := len(untested) < len(shown):
+        sentences.append(f"Whiskers: 95\u00a0% intervals ({words.bootstrap([table])}).")
+    if any(not math.isnan(row.sd.get(MEAN, math.nan)) for row in untested):
+        which = " of rows without stored correctness" if some else ""
+        sentences.append(f"Whiskers{which}: standard deviation over seeds.")
     sentences.append("Gray square, and the dotted line: Source. Blue circles: online.")
     if any(row.offline and row.kind != "source" for row in shown):
         sentences.append("Orange diamonds: offline, never to be ranked against online.")

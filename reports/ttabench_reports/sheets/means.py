@@ -48,7 +48,7 @@ def summary(report: Report) -> Sheet:
     how = words.join(beside.sources, words.how_to_read(report.tables))
     footer = words.join(
         BASELINE,
-        f"{INTERVAL}: bootstrap over images{_seeds_too(report.tables)}." if _intervals(all_findings) else "",
+        f"{INTERVAL}: {words.bootstrap(report.tables)}." if _intervals(all_findings) else "",
         "W/T/L: corruptions won, tied and lost against Source (paired tests, Holm-corrected, 5\u00a0%)."
         if any(one.record for one in all_findings)
         else "",
@@ -90,7 +90,7 @@ def statistics(report: Report) -> Sheet:
         f"Mean accuracies (%) {words.over(report.tables)}{what}.", words.measured(report.tables)
     )
     footer = words.join(
-        f"{INTERVAL}s: paired bootstrap over images{_seeds_too(report.tables)}." if intervals else "",
+        f"{INTERVAL}s: paired {words.bootstrap(report.tables)}." if intervals else "",
         "W/T/L: corruptions won, tied and lost against Source, Holm-corrected over the corruptions of a row."
         if won
         else "",
@@ -121,10 +121,6 @@ def _intervals(findings: Sequence[Finding]) -> bool:
 def _without_source(rows: Sequence[Row]) -> Sequence[Row]:
     """The methods; Source itself only where there is nothing else."""
     return [row for row in rows if row.kind == "method"] or rows
-
-
-def _seeds_too(tables: Sequence[Table]) -> str:
-    return " and, where there are several, over seeds" if any(table.seeds for table in tables) else ""
 
 
 def _is_proposed(publication: str, method: str) -> bool:

@@ -92,6 +92,12 @@ def ranking(tables: Sequence[Table]) -> str:
     )  # fmt: skip
 
 
+def bootstrap(tables: Sequence[Table]) -> str:
+    """What intervals are over: two seeds are taken as given, see :mod:`ttabench_reports.evidence.stats`."""
+    several = any(table.seeds for table in tables)
+    return f"bootstrap over images{' and, from three seeds on, over seeds' if several else ''}"
+
+
 def over(tables: Sequence[Table]) -> str:
     """What means are over: ``over the corruptions``; natural shifts and long streams have images alone."""
     if all(table.natural for table in tables):

@@ -457,6 +457,12 @@ def test_the_caption_says_over_which_tests_p_values_are_corrected() -> None:
     assert "Holm-corrected over the corruptions of a row" in footer
 
 
+def test_the_caption_does_not_say_that_an_interval_covers_two_seeds() -> None:
+    frame = with_correctness(cells(METHODS, ("cct",), seeds=(0, 1)), IMAGES, BETTER)
+    for sheet in (means.statistics(Report(frame)), means.summary(Report(frame))):
+        assert "bootstrap over images and, from three seeds on, over seeds." in sheet.footer
+
+
 def test_methods_are_compared_with_the_best_method_where_source_is_above_all() -> None:
     frame = with_correctness(cells(("source", "tent", "eata", "sar"), ("cct",)), IMAGES)
     same = frame[where(frame, method="tent")].set_index("corruption")
