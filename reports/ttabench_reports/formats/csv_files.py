@@ -116,6 +116,7 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
     ).round(dict.fromkeys(plain, 4))
     if not read_back:
         frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
+        frame = frame.rename(columns=inert)
     # Python spells a number as numpy does, in half the time.
     spelled = frame.astype(dict.fromkeys(frame.select_dtypes("float64"), object))
     return write_text(path, spelled.to_csv(index=False, lineterminator="\n"))

@@ -12,6 +12,7 @@ import pandas as pd
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.cells.frames import PROTOCOL, ROW, TABLE, one_per_cell
 from ttabench_reports.cells.frames import checked as checked_cells
+from ttabench_reports.formats.csv_files import write_csv
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.formats.latex import write_sheets
 from ttabench_reports.published.audit import audit, checked
@@ -38,12 +39,11 @@ def write(cells: pd.DataFrame, to: Path) -> list[Path]:
     numbers = beside(averages(cells), every=True)
     columns = [*SHOWN, "publication", "published", "difference", "why_not", "remark"]
     columns += ["checkpoint", "fingerprint", "baseline", *PROTOCOL]
-    table = numbers[columns].round({"accuracy": 4, "published": 4, "difference": 4})
     means = numbers[numbers["corruption"] == "mean"]
     matched = means[means["why_not"] == ""]
     printed = write_sheets([_sheet(matched)], Path(to), "published") if len(matched) else []
     return [
-        write_text(Path(to) / "published.csv", table.to_csv(index=False, lineterminator="\n")),
+        write_csv(Path(to) / "published.csv", numbers[columns]),
         write_text(Path(to) / "published.md", _markdown(matched, numbers)),
         *printed,
     ]
