@@ -58,14 +58,17 @@ def _continual(table: Table) -> Iterator[Drawing]:
     every = [row.order for rows in measured.values() for row in rows if len(row.order) == len(table.main)]
     if not every:
         return
-    order = max(set(every), key=every.count)
+    order = max(dict.fromkeys(every), key=every.count)  # of equals the first
     places = list(range(1, len(order) + 1))
     panels: Mapping[str, Sequence[Curve]] = {
         arch: [Curve(row, places, [row.value(c) for c in order]) for row in rows if _follows(row, order)]
         for arch, rows in measured.items()
     }
+    left_out = {row.plain_name for rows in measured.values() for row in rows if not _follows(row, order)}
+    meaning = "corruptions in the order of the stream; methods are not reset between them"
+    if left_out:
+        meaning += f". In another order or not under all, so not drawn: {', '.join(sorted(left_out))}"
     for part in parts({arch: group for arch, group in panels.items() if group}):
-        meaning = "corruptions in the order of the stream; methods are not reset between them"
         yield _drawing(table, part, "", "Corruption", meaning, order)
 
 

@@ -480,6 +480,15 @@ def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:
         assert min(number.size for number in hundreds) >= 4
 
 
+def test_a_continual_row_in_another_order_is_named_below_the_stream() -> None:
+    frame = cells(("source", "tent", "eata"), ("cct",), corruptions=("fog", "snow"), reset="continual")
+    frame["history"] = frame["corruption"].map({"fog": "", "snow": "fog"})
+    frame.loc[where(frame, method="eata"), "history"] = ["snow", ""]
+    (drawing,) = drawn(Report(frame), "stream")
+    assert "so not drawn: EATA." in drawing.caption
+    assert len(drawing.figure.axes[0].lines) == 2
+
+
 def test_a_continual_sweep_is_drawn_in_the_order_of_its_stream(few: Report) -> None:
     continual = next(drawing for drawing in drawn(few, "stream") if "CIFAR100" in drawing.title)
     axes = continual.figure.axes[0]
