@@ -132,14 +132,19 @@ def _twins(cells: pd.DataFrame) -> dict[Any, int]:
 def _variants(rows: pd.DataFrame) -> pd.Series[str]:
     """What tells the rows of one method apart, such as ``offline, 10 epochs``.
 
+    Also those at other severities, which stand beside them in tables and curves; Source does not adapt.
     Online rows do not say that they are online, and settings that differ between the modes are not named.
     """
     method = [*TABLE, "arch", "method"]
-    offline = (rows["mode"] == "offline") & (rows.groupby(method)["mode"].transform("nunique") > 1)
+    beside = [name for name in method if name != "severity"]
+    adapts = rows["base"] != "source"
+    offline = (rows["mode"] == "offline") & (rows.groupby(beside)["mode"].transform("nunique") > 1) & adapts
     parts = [
-        differences(rows, method, ["checkpoint"]),
+        differences(rows, beside, ["checkpoint"]),
         offline.map({True: "offline", False: ""}),
-        differences(rows, [*method, "mode"], ["batch_size", "epochs", "pace_ratio", "config"]),
+        differences(rows, [*beside, "mode"], ["batch_size", "epochs"]).where(adapts, ""),
+        differences(rows, [*method, "mode"], ["pace_ratio"]),  # each sweep measures it
+        differences(rows, [*beside, "mode"], ["config"]),
     ]
     return joined(parts, rows.index)
 

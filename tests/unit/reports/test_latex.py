@@ -379,6 +379,26 @@ def test_the_severity_table_has_a_column_for_each() -> None:
     assert list(severities.severities(Report(cells()))) == []
 
 
+def test_other_weights_or_settings_at_another_severity_are_another_line() -> None:
+    frame = cells(("source", "tent"), ("cct",), severities=(3, 5))
+    for method, column, value, names in (
+        (
+            "source",
+            "checkpoint",
+            "f" * 64,
+            ["Source (weights ffffffff)", "Source (weights weights-)", "TENT"],
+        ),
+        ("tent", "config", '{"lr": 0.5}', ["Source", "TENT (lr=0.001)", "TENT (lr=0.5)"]),
+        ("tent", "batch_size", 64, ["Source", "TENT (batch size 200)", "TENT (batch size 64)"]),
+        ("tent", "mode", "offline", ["Source", "TENT", "TENT"]),  # the latter with †
+        ("source", "batch_size", 64, ["Source", "TENT"]),
+    ):
+        changed = frame.copy()
+        changed.loc[where(frame, severity=5, method=method), column] = value
+        (sheet,) = severities.severities(Report(changed))
+        assert sorted(line[1].text for line in sheet.groups[0].lines) == names
+
+
 def test_summary_has_the_best_published_number_beside_ours() -> None:
     frame = cells(datasets=("cifar10-c",))
     report = Report(frame, published.load("quantile2026"))
