@@ -46,10 +46,8 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         scripts=("tables.js", "details.js"),
         title="Leaderboard",
     )
-    written = [
-        write_text(out / INDEX, index),
-        csv_files.write_csv(out / CSV, pd.DataFrame(entries.table(groups), columns=list(entries.COLUMNS))),
-    ]
+    table = pd.DataFrame(entries.table(groups), columns=list(entries.COLUMNS)).astype({"rank": "Int64"})
+    written = [write_text(out / INDEX, index), csv_files.write_csv(out / CSV, table)]
     for folder in read:
         html = page.html(Report(folder.cells), back=INDEX, name=folder.name)
         written.append(write_text(out / folder.page, html))

@@ -97,6 +97,8 @@ def test_ranks_are_given_within_one_protocol_and_ties_share_them(tmp_path: Path)
     common, other = Protocol().caption(), small.caption()
     assert ranks["tent", common] == ranks["eata", common] == 1
     assert ranks["sar", common] == 3
+    written = pd.read_csv(tmp_path / "site" / leaderboard.CSV, dtype=str)
+    assert {*written["rank"].dropna()} == {"1", "2", "3"}
     assert (ranks["cotta", other], ranks["rotta", other]) == (1, 2)
     unranked = table[table["rank"].isna()]["method"]
     assert set(unranked) == {"source", "quantile"}
