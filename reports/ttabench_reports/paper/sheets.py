@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from ttabench_reports.paper.ours import MEAN, Found, Ours
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
 from ttabench_reports.words import naming
+from ttabench_reports.words.notes import Notes
 
 __all__ = ["every"]
 
@@ -46,25 +46,14 @@ def of_paper(ours: Ours, dataset: str, arch: str, method: str, severity: int = 5
     return ours.find(dataset, arch, method, severity=severity, **settings)
 
 
-class _Notes:
+class _Notes(Notes):
     """Footnotes: why a number of ours is missing."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def mark(self, text: str) -> str:
-        for letter, known in self.texts.items():
-            if known == text:
-                return letter
-        letter = string.ascii_lowercase[len(self.texts) % 26]
-        self.texts.setdefault(letter, text)
-        return letter
 
     def three(self, ours: float, paper: float, why: str, *, signed: bool = False) -> list[Entry]:
         """Ours, the paper's, and the difference of the printed numbers."""
         form = naming.points if signed else naming.number
         mine = _number(ours, form)
-        cell = Entry(mine) if mine else Entry("–", marks=self.mark(why or "not measured"))
+        cell = Entry(mine) if mine else Entry("–", marks=self.letter(why or "not measured"))
         gap = _number(_gap(ours, paper), naming.points)
         return [cell, Entry(_number(paper, form) or "–"), Entry(gap, small=True)]
 
@@ -181,7 +170,7 @@ def others(ours: Ours) -> Sheet:
             for arch in theirs.ARCHS:
                 found = of_paper(ours, dataset, arch, method)
                 value = _number(found.value(MEAN), naming.number)
-                line.append(Entry(value) if value else Entry("–", marks=notes.mark(found.why)))
+                line.append(Entry(value) if value else Entry("–", marks=notes.letter(found.why)))
             line.append(Entry(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
             block.append(line)
         groups.append(Group(_dataset(ours, dataset), [block]))
@@ -248,7 +237,7 @@ def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **set
 def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
     """Ours, the paper's and the difference of the printed numbers, one below the other."""
     mine = [_number(value, row.form) for value in row.ours]
-    mark = "" if all(mine) else notes.mark(row.why or "not every corruption was measured")
+    mark = "" if all(mine) else notes.letter(row.why or "not every corruption was measured")
     yield [Entry(row.name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
     yield [Entry(""), Entry("paper"), *(Entry(_number(value, row.form) or "–") for value in row.paper)]
     gaps = [_gap(*pair) for pair in zip(row.ours, row.paper, strict=True)]
@@ -269,9 +258,9 @@ def time(runtime: Ours) -> Sheet:
         seconds, memory = _per_pass(found.about), _memory(found.about, "device_mb")
         why = "" if seconds == seconds else found.why or "not measured"
         block.append([
-            Entry(words, marks=notes.mark(why) if why else ""),
+            Entry(words, marks=notes.letter(why) if why else ""),
             Entry(_number(seconds, lambda v: f"{v:.2f}") or "–"), Entry(paper[0] or "–"),
-            Entry(memory or "–", marks="" if memory or why else notes.mark(NO_GPU)), Entry(paper[1] or "–"),
+            Entry(memory or "–", marks="" if memory or why else notes.letter(NO_GPU)), Entry(paper[1] or "–"),
             Entry(_memory(found.about, "host_mb") or "–"),
             Entry(_number(found.value("gaussian_noise"), naming.number) or "–"),
         ])  # fmt: skip

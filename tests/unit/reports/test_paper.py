@@ -17,6 +17,7 @@ from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.sheets.sheet import Sheet
+from ttabench_reports.words.notes import OTHER
 
 OWN = "cifar10-own-c-local"
 
@@ -99,6 +100,18 @@ def test_what_failed_or_is_incomplete_says_so() -> None:
     part = measured(corruptions=("fog", "snow"))
     assert "2 of 15 corruptions" in sheets.table1(ours(part)).notes.values()
     assert ours(part, partial=True).find("cifar10-c", "resnet18", "quantile_paper").value("mean") == 64.5
+
+
+def test_no_two_reasons_share_a_letter_however_many_there_are() -> None:
+    methods = ("source", *sheets.OTHERS, "quantile_paper")
+    failed = [
+        spoil(measured(method, arch), "failed", f"{method} {arch}", arch=arch)
+        for method in methods for arch in theirs.ARCHS
+    ]  # fmt: skip
+    sheet = sheets.others(ours(*failed))
+    for method, line in zip(methods, sheet.groups[0].lines, strict=True):
+        for arch, cell in zip(theirs.ARCHS, line[1:], strict=False):
+            assert sheet.notes[cell.marks] in (f"failed: {method} {arch}", OTHER)
 
 
 def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
