@@ -50,10 +50,11 @@ def github(comparison: Comparison) -> Iterator[str]:
         yield f"::error title={_escaped(title, ':', ',')}::{_escaped(text)}"
     for warning in comparison.warnings[:MOST]:
         yield f"::warning title=Accuracy%3A compared with care::{_escaped(warning)}"
-    causes = "; ".join(map(str, comparison.causes[:MOST])) or "nothing recorded differs"
+    causes = "; ".join(map(str, comparison.causes[:MOST])) or "nothing recorded"
     verdict = "failed" if comparison.failed else "ok"
     note = smallest_fall(comparison)
-    text = f"{counts(comparison)}. What differs: {causes}." + (f" {note}" if note else "")
+    parts = [f"{counts(comparison)}.", f"What differs: {causes}." if comparison.changed else "", note]
+    text = " ".join(filter(None, parts))
     yield f"::notice title=Accuracy gate {verdict}::{_escaped(text)}"
 
 

@@ -80,7 +80,7 @@ def causes(comparison: Comparison, limit: int) -> list[RenderableType]:
     """What may have moved the numbers; nothing where none moved."""
     from rich.text import Text
 
-    if not comparison.cells["verdict"].isin(["moved", "chance", "fell", "lost"]).any():
+    if not comparison.changed:
         return []
     lines = first_lines(comparison.causes, len(comparison.causes), limit)
     return [

@@ -32,6 +32,8 @@ MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 # million weighs as much, so no real change is lost.
 SAME = 1e-4
 BAD = ("fell", "lost", "missing")
+CHANGED = ("moved", "chance", "fell", "lost")
+"""Verdicts on cells of both sides whose causes are looked for."""
 _REAL_KEYS = ("held_out", "pace")
 RECORDED = {
     "config": "settings", "versions": "versions", "source": "source of the method", "fingerprint": "data",
@@ -112,6 +114,11 @@ class Comparison:
         return bool(self.cells["verdict"].isin(self.bad).any() or (self.means["verdict"] == "fell").any())
 
     @property
+    def changed(self) -> bool:
+        """Whether a cell is not as it was; if not, `causes` says nothing of how the two differ."""
+        return bool(self.cells["verdict"].isin(CHANGED).any())
+
+    @property
     def bad(self) -> list[str]:
         """The verdicts on cells that fail; a subset may lack cells, but not all of them."""
         shared = not self.cells["verdict"].isin(["missing", "new"]).all()
@@ -143,7 +150,7 @@ def compare(
     both["p_value"] = one_of(FAMILIES, holm(tests.cells(), tests.differs))
     both["verdict"] = _verdicts(both, bounds)
     means = _means(both, tests, bounds)
-    changed = both[both["verdict"].isin(["moved", "chance", "fell", "lost"])]
+    changed = both[both["verdict"].isin(CHANGED)]
     causes = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
     recorded = () if causes else _recorded(card_pairs(changed, before, after))
     warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]

@@ -281,7 +281,14 @@ def test_github_gets_ten_of_each_kind() -> None:
     assert sum(line.startswith("::warning") for line in lines) == 10
     assert lines[-1].endswith("; ".join(f"k{n}: a → b" for n in range(10)) + ".")
     (ok,) = github(compare(frame, frame))
-    assert ok == "::notice title=Accuracy gate ok::15 the same. What differs: nothing recorded differs."
+    assert ok == "::notice title=Accuracy gate ok::15 the same."
+
+
+def test_github_is_told_of_no_causes_where_no_cell_was_compared() -> None:
+    frame = cells(("tent",), ("cct",))
+    *_, warning, notice = github(compare(frame, frame.assign(batch_size=64)))
+    assert "batch_size 200 → 64" in warning
+    assert notice == "::notice title=Accuracy gate failed::15 missing, 15 new."
 
 
 def test_json_has_every_value_and_null_for_nan() -> None:
