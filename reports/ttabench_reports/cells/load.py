@@ -49,8 +49,9 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame = pd.concat(frames, ignore_index=True).assign(_from=places)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
     frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
-    by_hand = frame.groupby(CELL, dropna=False, sort=False).ngroup().astype(str)
-    frame["_cell"] = frame["cell_id"].where(frame["cell_id"] != "", by_hand)
+    named = frame["cell_id"] != ""
+    by_hand = frame[~named].groupby(CELL, dropna=False, sort=False).ngroup().astype(str)
+    frame["_cell"] = frame["cell_id"].where(named, by_hand)
     frame = frame.sort_values(["_when", "_whole"], kind="stable", na_position="first")
     _warn_of_replaced(frame)
     frame = frame.drop_duplicates("_cell", keep="last").sort_index()
