@@ -434,6 +434,21 @@ class ReadsTheDatasets(Sound):
         super().setup(source)
 
 
+class WorksInFloat64(Sound):
+    """As scripts of research code do, for the whole process."""
+
+    def adapt(self, x: Tensor) -> Tensor:
+        logits = super().adapt(x)
+        torch.set_default_dtype(torch.float64)
+        return logits
+
+
+class HooksAllModules(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        nn.modules.module.register_module_forward_hook(lambda *_: None)
+
+
 OF = {check.__name__: name for name, check in CHECKS.items()}
 FAULTS = [
     (ForgetsToResetItsAverage, {"reset", "pickling"}),
@@ -489,6 +504,11 @@ FAULTS = [
     (ReturnsProbabilities, {"logits"}),
     (StaysInTrainMode, {"modes", "dropout"}),
     (ReadsTheDatasets, {"reach"}),
+    (
+        WorksInFloat64,
+        {"torch_settings", "determinism", "causality", "reset", "pickling", "dropout", "precision"},
+    ),
+    (HooksAllModules, {"torch_settings"}),
 ]
 
 
@@ -803,6 +823,12 @@ def test_layers_left_in_train_mode_are_found() -> None:
 def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
     result = failed_once(ReadsTheDatasets)["reaches for no dataset, label or score"]
     assert "imports ttabench.data.catalog while it runs" in result
+
+
+def test_settings_that_a_method_leaves_are_named_with_their_values() -> None:
+    result = failed(WorksInFloat64)["leaves the settings of torch as they were"]
+    assert "changes the default type of torch, from torch.float32 to torch.float64" in result
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_a_crash_in_setup_is_said_once() -> None:

@@ -21,6 +21,7 @@ from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import deepest_graph, difference, holds, size, snapshot
 from ttabench.conformance.watched_data import Source, Target, split
 from ttabench.measure.declared_source import STATISTICS
+from ttabench.measure.torch_defaults import settings
 from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
@@ -235,6 +236,21 @@ def modes(case: Case) -> str:
     return ""
 
 
+def torch_settings(case: Case) -> str:
+    """Settings of torch, which hold for the whole process, are as they were before the method ran."""
+    before = settings()
+    method = case.fresh()
+    Run(method, case.stream[:2])
+    method.fit(Target(case.stream), 1)
+    for name, value in settings().items():
+        if value != before[name]:
+            return (
+                f"it changes {name} of torch, from {before[name]} to {value}, for all that runs later in the "
+                "process; set it back in setup(), adapt() and fit()"
+            )
+    return ""
+
+
 def reach(case: Case) -> str:
     """The method imports no datasets, labels or scoring, in its files or while it runs."""
     if forbidden := forbidden_imports(case.method.__module__):
@@ -358,6 +374,7 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "state survives pickling": pickling,
     "independent of dropout and stochastic depth": dropout,
     "layers stay in the mode that prepare() left them in": modes,
+    "leaves the settings of torch as they were": torch_settings,
     "reaches for no dataset, label or score": reach,
     "sees no labels, and only the data its Needs declare": no_labels,
     "float64, float32 and bfloat16 autocast": precision,

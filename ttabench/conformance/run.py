@@ -15,6 +15,7 @@ from ttabench.conformance.case import Case
 from ttabench.conformance.checks import CHECKS, works
 from ttabench.conformance.nets import CLASSES, nets
 from ttabench.errors import UserError
+from ttabench.measure.torch_defaults import own_settings
 from ttabench.method import Method
 from ttabench.method.settings import make_config
 from ttabench.nn import norm_needs
@@ -84,7 +85,8 @@ def _cases(method: type[Method[Any]], settings: Mapping[str, str]) -> tuple[list
 def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
     for case in cases:
         try:
-            problem = check(case)
+            with own_settings():
+                problem = check(case)
         except Exception as raised:  # an exception in a method is a result of the check
             problem = _told(raised)
             if "does not require grad" in str(raised):

@@ -15,7 +15,7 @@ from typing import Any
 
 from ttabench.errors import UserError
 
-__all__ = ["default_kernels", "default_modes", "matrix_products"]
+__all__ = ["default_kernels", "default_modes", "matrix_products", "own_settings", "settings"]
 
 
 @contextmanager
@@ -70,6 +70,52 @@ def matrix_products(precision: str, device: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """In the block, torch is as in a new process, whatever such a block before has changed.
+
+    A method, or a module when it is imported, may set a default type or hook all modules. This would count
+    for the cells that happen to come next in the same process.
+    """
+    import torch
+
+    threads, hooks = torch.get_num_threads(), [(each, each.copy()) for each in _hooks_of_all_modules()]
+    with default_modes(), default_kernels():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.set_flush_denormal(False)
+            torch.autograd.set_detect_anomaly(False)
+            for each, before in hooks:
+                each.clear()
+                each.update(before)
+
+
+def settings() -> dict[str, Any]:
+    """The settings of torch that :func:`own_settings` keeps, by name, as far as torch lets them be read."""
+    import torch
+
+    return {
+        "the default type": torch.get_default_dtype(),
+        "the default device": torch.get_default_device(),
+        "whether operations have gradients": torch.is_grad_enabled(),
+        "whether autocast is on": torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
+        "the number of threads": torch.get_num_threads(),
+        "whether anomalies are detected": torch.is_anomaly_enabled(),
+        "the precision of matrix products": _read(torch.get_float32_matmul_precision),
+        "the switches of torch.backends": tuple(read() for read, _, _ in _switches()),
+        "the number of hooks of all modules": sum(map(len, _hooks_of_all_modules())),
+    }
+
+
+def _hooks_of_all_modules() -> list[dict[int, Any]]:
+    from torch.nn.modules import module
+
+    tables = (value for name, value in vars(module).items() if name.startswith("_global_"))
+    return [table for table in tables if isinstance(table, dict)]
 
 
 def _switches() -> Iterator[tuple[Callable[[], Any], Callable[[Any], None], Any]]:

@@ -26,7 +26,7 @@ from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import Memo, SourceImages
-from ttabench.measure.torch_defaults import matrix_products
+from ttabench.measure.torch_defaults import matrix_products, own_settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
@@ -79,9 +79,13 @@ class Worker:
                         f"{first_failed.corruption}-{first_failed.severity}, "
                         "earlier in this continual run, failed"
                     )
-                with explained():
+                if method is None:
+                    self.tell(cell, "preparing the method")
+                with explained(), own_settings():  # what an import sets would hold for one cell alone
+                    find_method(cell.method)
+                    self.classifier(cell)
+                with explained(), own_settings():
                     if method is None:
-                        self.tell(cell, "preparing the method")
                         method, settings_alarm = self.prepared(cell)
                         method.reset()
                     with matrix_products(cell.protocol.precision, self.device):
@@ -143,7 +147,7 @@ class Worker:
         unknown = {}
         if isinstance(collected, Certainties) and is_foreign is not None:
             unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
-        found = {name: plain(value) for name, value in method.alarms().items()}
+        found = plain(dict(method.alarms()))
         needs = type(method).needs_of(method.config)
         alarms = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else "",
@@ -171,6 +175,7 @@ class Worker:
             seconds=evaluation.seconds,
             correct=np.packbits(evaluation.correct).tobytes(),
             details={
+                **found,  # first: what is measured here counts
                 "adapted": method.adapted(),
                 "scored_classes": of_classes(dataset),
                 "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
@@ -184,7 +189,6 @@ class Worker:
                 **({"unknown": unknown} if unknown else {}),
                 "unlabelled": unlabelled,
                 "cost": meter.cost(method, streamed, evaluation.seconds, source_seconds),
-                **found,
             },
         )
 
@@ -318,16 +322,24 @@ OUT_OF_MEMORY = (
 )
 
 
+def said(problem: BaseException) -> str:
+    """The text of an exception; "" where its class fails to make one."""
+    try:
+        return str(problem)
+    except Exception:
+        return ""
+
+
 def out_of_memory(problem: BaseException) -> bool:
     """Whether this process or its GPU ran out of memory; for the CPU, torch has no exception class."""
-    text = str(problem)
+    text = said(problem)
     named_in_text = any(words in text for words in OUT_OF_MEMORY)
     return isinstance(problem, MemoryError | torch.OutOfMemoryError) or named_in_text
 
 
 def failed(cell: Cell, problem: Exception) -> Result:
     """The result of a cell that raised an exception."""
-    text = str(problem).strip() or type(problem).__name__
+    text = said(problem).strip() or type(problem).__name__
     expected = isinstance(problem, UnusableModel | UserError)
     reason = text if expected else f"{type(problem).__name__}: {text.splitlines()[0]}"
     if out_of_memory(problem):

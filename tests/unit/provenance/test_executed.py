@@ -41,6 +41,8 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.data.own.domain_folders": "opens data by name; data have a fingerprint",
     "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
     "ttabench.measure.declared_source": "refuses source data that a method does not declare",
+    "ttabench.measure.torch_defaults:own_settings": "undoes what other cells left; its modes are in the hash",
+    "ttabench.measure.torch_defaults:_hooks_of_all_modules": "undoes what other cells left",
     "ttabench.models.architectures.names:usual_name": "names networks; their weights are in the identity",
     "ttabench.models.soundness.noise_logits": "refuses networks that give other logits the next time",
     "ttabench.models.soundness.torch_errors": "says what torch's errors mean",

@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.image_stream import Batch, ImageStream
 from ttabench.measure.stream import arrange
+from ttabench.measure.torch_defaults import settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe import label_free_scores
@@ -402,6 +404,16 @@ def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
     assert not clean.requires_grad
 
 
+def test_what_a_method_says_is_stored_as_data_and_never_in_place_of_what_is_measured(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "alarms", lambda self: {1: {2}, "cost": "none", "calibration": {}, "resets": 1})
+    details = setting.one().details
+    assert (details["1"], details["resets"]) == ("{2}", 1)
+    assert details["cost"]["images"] == IMAGES
+    assert details["calibration"]
+
+
 def test_a_method_without_a_check_needs_no_clean_images(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +539,42 @@ def test_a_method_is_prepared_once_and_reset_before_each_run(setting: Setting) -
     setting.run(replace(CELL, config=(("shift", 1),)))
     assert len(Toy.made) == 3
     assert (setting.opened, setting.recalled) == (["pixels"], [("reads", "c" * 64)])
+
+
+def test_what_a_method_or_an_import_changes_of_torch_does_not_reach_the_next_cell(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    usual = settings()
+
+    def change() -> None:
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.set_autocast_enabled("cpu", True)
+        torch.autograd.set_detect_anomaly(True)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.nn.modules.module.register_module_forward_hook(lambda _, __, out: out * 2)
+
+    @cache
+    def imported(name: str) -> type[Toy]:
+        change()
+        return Toy
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        seen.append(settings())
+        change()
+        return self.predict(x)
+
+    monkeypatch.setattr(worker, "find_method", imported)
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    whole = replace(CELL, protocol=Protocol(batch_size=IMAGES))
+    setting.run(whole, replace(whole, corruption="snow"))
+    setting.run(whole)
+    torch.use_deterministic_algorithms(False)
+    torch.set_autocast_enabled("cpu", False)
+    assert seen == [usual] * 3
+    assert settings() == usual
 
 
 def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
@@ -668,6 +716,20 @@ def test_the_reason_of_a_failure(
     assert (problem.__traceback__ is None) == is_memory  # its frames hold tensors
     setting.one()
     assert len(Toy.made) == 1 + is_memory  # made anew where all was dropped
+
+
+class Unspoken(ValueError):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+def test_an_exception_that_cannot_be_printed_fails_the_cell_alone(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, Unspoken())
+    (result,) = setting.run(CELL)
+    assert result.status == "failed"
+    setting.one()
 
 
 def test_the_traceback_is_the_one_that_python_prints() -> None:
