@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -29,9 +30,9 @@ from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate as score_cell
-from ttabench.measure.torch_defaults import default_modes
+from ttabench.measure.torch_defaults import default_modes, matrix_products
 from ttabench.method import Method
-from ttabench.method.settings import make_config, spell
+from ttabench.method.settings import make_config, spell, usual_settings
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
@@ -328,7 +329,12 @@ def evaluate(
     scored = _scored(scored_classes, data.labels, classes)
     device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
-    with OwnGenerator(device, seed).used(), of_size(height, width, adapted._image_size), explained():
+    with (
+        OwnGenerator(device, seed).used(),
+        of_size(height, width, adapted._image_size),
+        explained(),
+        matrix_products(chosen.precision, device),
+    ):
         course = Course()
         scored_cell = score_cell(
             method, Part(data, chosen, seed), chosen, seed, device, course.note, scored_classes=scored
@@ -355,7 +361,7 @@ def _classifier(
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
     """The scored classes as whole numbers. Raises UserError where labels cannot be scored with them."""
     try:
-        scored = tuple(map(int, chosen))
+        scored = tuple(map(index, chosen))
     except (TypeError, ValueError):
         raise UserError(f"scored_classes={chosen!r}: expected whole numbers.") from None
     if wrong := [each for each in scored if not 0 <= each < classes]:
@@ -394,10 +400,7 @@ def _check_images(size: object, mean: object, std: object) -> None:
 
 
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:
-    base = {
-        **cls.for_dataset(dataset, classifier.num_classes),
-        **cls.for_architecture(classifier.architecture()),
-    }
+    base = usual_settings(cls, dataset, classifier.num_classes, classifier.architecture())
     return make_config(cls, {name: _text(value) for name, value in settings.items()}, base)
 
 

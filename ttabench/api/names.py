@@ -82,9 +82,12 @@ def corrupt(
             f"corruption is of type {type(corruption).__name__}; expected a name, see list_corruptions()."
         )
     check_seed(seed)
-    if isinstance(jpeg, bool) or not isinstance(jpeg, Integral):
-        raise UserError(f"jpeg={jpeg!r}: expected a whole number, 1 to 100, or 0 = not saved as JPEG.")
-    return run(images, corruption, severity, seed, jpeg=int(jpeg))
+    for name, value, expected in (
+        ("severity", severity, "1 to 5"), ("jpeg", jpeg, "1 to 100, or 0 = not saved as JPEG"),
+    ):  # fmt: skip
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise UserError(f"{name}={value!r}: expected a whole number, {expected}.")
+    return run(images, corruption, int(severity), seed, jpeg=int(jpeg))
 
 
 def check_seed(seed: object) -> None:

@@ -112,12 +112,11 @@ def _prepared(
     from ttabench.data.published.own_head import settled_classes
     from ttabench.errors import UserError
     from ttabench.measure.source_access import SourceImages
-    from ttabench.method.settings import make_config
+    from ttabench.method.settings import make_config, usual_settings
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
-    usual = {**cls.for_dataset(data.name, settled_classes(data)), **cls.for_architecture(arch)}
-    config = make_config(cls, texts, usual)
+    config = make_config(cls, texts, usual_settings(cls, data.name, settled_classes(data), arch))
     needs = cls.needs_of(config)
     if unmet := needs.unmet(arch):
         raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")

@@ -15,7 +15,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Method
-from ttabench.method.settings import make_config
+from ttabench.method.settings import make_config, usual_settings
 
 M = TypeVar("M", bound=Method[Any])
 
@@ -48,10 +48,8 @@ class ClassifierAndData:
         return self.dataset.test().labels[self._order()]
 
     def method(self, cls: type[M], **settings: Any) -> M:
-        defaults = {
-            **cls.for_dataset(self.dataset.name, self.dataset.num_classes),
-            **cls.for_architecture(self.classifier.architecture()),
-        }
+        data = self.dataset
+        defaults = usual_settings(cls, data.name, data.num_classes, self.classifier.architecture())
         config = make_config(cls, self.settings.get(cls.name, {}), {**defaults, **settings})
         self.shown.add(cls.name)
         torch.manual_seed(self.seed)

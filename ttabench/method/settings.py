@@ -11,8 +11,9 @@ from typing import Any
 
 from ttabench.cell import Scalar
 from ttabench.errors import UserError, unknown
-from ttabench.method import Method
+from ttabench.method import Architecture, Method
 from ttabench.method.ranges import check_ranges
+from ttabench.subset_names import split_subset
 
 
 def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
@@ -42,6 +43,13 @@ def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:
             raise UserError(f"{name}.{key}={text}: expected a finite number.")
         return value or kind(0)  # -0.0 is 0.0
     return text
+
+
+def usual_settings(
+    cls: type[Method[Any]], dataset: str, num_classes: int, arch: Architecture
+) -> dict[str, Any]:
+    """What replaces a method's defaults on a dataset, or on some of its images, and on a network."""
+    return {**cls.for_dataset(split_subset(dataset)[0], num_classes), **cls.for_architecture(arch)}
 
 
 def make_config(cls: type[Method[Any]], values: Mapping[str, str], base: Mapping[str, Any]) -> Any:

@@ -74,9 +74,9 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
     source = [torch.rand(8, 3, 32, 32)]
     rates = [
         ttabench.adapt(net, "actmad", dataset=name, source=source).method.config.lr
-        for name in ("cifar10-c", "digits-c")
+        for name in ("cifar10-c", "digits-c", "digits-c[100]")
     ]
-    assert rates == [1e-2, 1e-4]
+    assert rates == [1e-2, 1e-4, 1e-4]
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,18 @@ def test_only_the_scored_classes_are_chosen(net: nn.Module) -> None:
     labels = np.full(40, 7)
     assert ttabench.evaluate(adapted, images, labels, scored_classes=(7,)).accuracy == 100
     assert ttabench.evaluate(adapted, images, labels).accuracy < 100
-    for wrong, says in (((10,), "10 classes"), ((3,), "labels"), ((7, 7), "more than once")):
+    wrong: Any
+    for wrong, says in (
+        ((10,), "10 classes"), ((3,), "labels"), ((7, 7), "more than once"), ((7.5,), "whole numbers"),
+        ("7", "whole numbers"),
+    ):  # fmt: skip
         with pytest.raises(ttabench.UserError, match=says):
             ttabench.evaluate(adapted, images, labels, scored_classes=wrong)
+
+
+def test_a_precision_that_the_device_does_not_have_is_refused_as_in_a_sweep(net: nn.Module) -> None:
+    with pytest.raises(ttabench.UserError, match="precision tf32 is for NVIDIA GPUs; on cpu, use float32"):
+        ttabench.evaluate(ttabench.adapt(net, "source"), IMAGES, np.zeros(2, np.int64), precision="tf32")
 
 
 def test_a_score_depends_on_its_seed_and_not_on_what_was_adapted_to_before(net: nn.Module, x: Tensor) -> None:
@@ -402,7 +411,10 @@ IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
         ((IMAGES.tolist(), "fog", 3), "images are of type list; expected a NumPy array"),
         ((torch.zeros(2, 32, 32, 3), "fog", 3), "images are of type Tensor; expected a NumPy array"),
         ((IMAGES, None, 3), "corruption is of type NoneType; expected a name"),
-        ((IMAGES, "fog", "3"), "severity 3 of fog; expected an integer"),
+        ((IMAGES, "fog", "3"), "severity='3': expected a whole number, 1 to 5"),
+        ((IMAGES, "fog", 2.0), "severity=2.0: expected a whole number, 1 to 5"),
+        ((IMAGES, "fog", True), "severity=True: expected a whole number, 1 to 5"),
+        ((IMAGES, "fog", 6), "severity 6 of fog; expected an integer"),
         ((IMAGES, "fog", 3, "a"), "seed='a': expected a whole number"),
         ((IMAGES, "fog", 3, -1), "seed=-1: expected a whole number"),
     ],
