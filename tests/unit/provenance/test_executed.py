@@ -56,6 +56,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.models.training": "names weights; their hash is in the identity of a result",
     "ttabench.method.spelling": "reads settings; they are in the identity of a result",
     "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
+    "ttabench.run.replaced_torch": "refuses methods that replace a part of torch",
     "ttabench.run.shared_folder": "shares work between processes",
     "ttabench.run.summary_cache": "keeps what the source gives; files are named by the code that makes them",
     "ttabench.run.worker": "calls the roots of the hash, and stores what they give",

@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
 from tests.unit.measure.test_scoring import CLASSES, Reads
 from ttabench.cell import Cell, Result
 from ttabench.classifier import Classifier
@@ -575,6 +576,31 @@ def test_what_a_method_or_an_import_changes_of_torch_does_not_reach_the_next_cel
     torch.set_autocast_enabled("cpu", False)
     assert seen == [usual] * 3
     assert settings() == usual
+
+
+@each(
+    ("owner", "name", "new"),
+    [
+        (torch.nn.BatchNorm2d, "forward", lambda self, x: x),
+        (torch.nn.functional, "gelu", lambda x, approximate="none": x),
+        (torch.nn.LayerNorm, "forward", lambda self, x: 1 / 0),
+    ],
+)
+def test_a_method_that_replaces_a_part_of_torch_is_refused_and_so_are_those_after_it(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, new: Any
+) -> None:
+    def alarms(self: Toy) -> dict[str, Any]:
+        patch.setattr(owner, name, new)
+        return {}
+
+    assert setting.one()
+    with monkeypatch.context() as patch:
+        patch.setattr(Toy, "alarms", alarms)
+        (cell,) = setting.run(CELL)
+        patch.setattr(Toy, "alarms", lambda self: {})
+        (after,) = setting.run(SNOW)
+    assert {(each.status, each.reason) for each in (cell, after)} == {("failed", worker.REPLACED)}
+    assert setting.one()
 
 
 def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
