@@ -43,16 +43,12 @@ from ttabench.registry import method as find_method
 from ttabench.run.cell_images import images_of
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress, Emit
-from ttabench.run.replaced_torch import torch_is_replaced
+from ttabench.run.replaced_torch import replaced_part
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
 
-REPLACED = (
-    "this method, or one before it in the same process, has replaced a part of torch, such as the forward of "
-    "a layer; all methods would run with it: change the layers of self.model alone"
-)
 CLEAN = 256  # clean images whose logits `Method.check` gets
 
 
@@ -95,9 +91,11 @@ class Worker:
                         method.reset()
                     with matrix_products(cell.protocol.precision, self.device):
                         result = self.run_cell(cell, method, settings_alarm)
-                with own_settings():
-                    if torch_is_replaced():
-                        raise UnusableModel(REPLACED)
+                if part := replaced_part():
+                    raise UnusableModel(
+                        f"this method, or one before it in the same process, has replaced {part}, and all "
+                        "methods would run with it; change the layers of self.model alone"
+                    )
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)
                 first_failed = first_failed or cell
