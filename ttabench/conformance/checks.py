@@ -21,7 +21,7 @@ from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import deepest_graph, difference, holds, size, snapshot
 from ttabench.conformance.watched_data import Source, Target, split
 from ttabench.measure.declared_source import STATISTICS
-from ttabench.measure.torch_defaults import settings
+from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
@@ -242,12 +242,11 @@ def torch_settings(case: Case) -> str:
     method = case.fresh()
     Run(method, case.stream[:2])
     method.fit(Target(case.stream), 1)
-    for name, value in settings().items():
-        if value != before[name]:
-            return (
-                f"it changes {name} of torch, from {before[name]} to {value}, for all that runs later in the "
-                "process; set it back in setup(), adapt() and fit()"
-            )
+    if changed := changed_setting(before):
+        return (
+            f"it changes {changed}, for all that runs later in the process; set it back in setup(), adapt() "
+            "and fit()"
+        )
     return ""
 
 

@@ -8,14 +8,21 @@ result. Imports torch when it is first used.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from ttabench.errors import UserError
 
-__all__ = ["default_kernels", "default_modes", "matrix_products", "own_settings", "settings"]
+__all__ = [
+    "changed_setting",
+    "default_kernels",
+    "default_modes",
+    "matrix_products",
+    "own_settings",
+    "settings",
+]
 
 
 @contextmanager
@@ -73,8 +80,8 @@ def matrix_products(precision: str, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def own_settings() -> Iterator[None]:
-    """In the block, torch is as in a new process, whatever such a block before has changed.
+def own_settings() -> Iterator[dict[str, Any]]:
+    """In the block, torch is as in a new process, whatever such a block before has changed: its settings.
 
     A method, or a module when it is imported, may set a default type or hook all modules. This would count
     for the cells that happen to come next in the same process.
@@ -84,7 +91,7 @@ def own_settings() -> Iterator[None]:
     threads, hooks = torch.get_num_threads(), [(each, each.copy()) for each in _hooks_of_all_modules()]
     with default_modes(), default_kernels():
         try:
-            yield
+            yield settings()
         finally:
             torch.set_num_threads(threads)
             torch.set_flush_denormal(False)
@@ -109,6 +116,13 @@ def settings() -> dict[str, Any]:
         "the switches of torch.backends": tuple(read() for read, _, _ in _switches()),
         "the number of hooks of all modules": sum(map(len, _hooks_of_all_modules())),
     }
+
+
+def changed_setting(before: Mapping[str, Any]) -> str:
+    """``the default type of torch, from torch.float32 to torch.float64``; "" where all are as before."""
+    now = settings()
+    name = next((name for name, value in before.items() if now[name] != value), "")
+    return name and f"{name} of torch, from {before[name]} to {now[name]}"
 
 
 def _hooks_of_all_modules() -> list[dict[int, Any]]:

@@ -7,7 +7,7 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import Memo, SourceImages
-from ttabench.measure.torch_defaults import matrix_products, own_settings
+from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
@@ -85,12 +85,14 @@ class Worker:
                 with explained(), own_settings():  # what an import sets would hold for one cell alone
                     find_method(cell.method)
                     self.classifier(cell)
-                with explained(), own_settings():
+                with explained(), own_settings() as usual:
                     if method is None:
                         method, settings_alarm = self.prepared(cell)
                         method.reset()
                     with matrix_products(cell.protocol.precision, self.device):
                         result = self.run_cell(cell, method, settings_alarm)
+                    if changed := changed_setting(usual):
+                        result = with_alarm(result, f"the method changes {changed}, for this cell alone")
                 if part := replaced_part():
                     raise UnusableModel(
                         f"this method, or one before it in the same process, has replaced {part}, and all "
@@ -318,6 +320,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def with_alarm(result: Result, text: str) -> Result:
+    """The same result with one more alarm."""
+    alarm = "; ".join(filter(None, (result.details["alarm"], text)))
+    return replace(result, details={**result.details, "alarm": alarm})
 
 
 OUT_OF_MEMORY = (

@@ -43,6 +43,8 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.measure.declared_source": "refuses source data that a method does not declare",
     "ttabench.measure.torch_defaults:own_settings": "undoes what other cells left; its modes are in the hash",
     "ttabench.measure.torch_defaults:_hooks_of_all_modules": "undoes what other cells left",
+    "ttabench.measure.torch_defaults:changed_setting": "is an alarm about settings of torch",
+    "ttabench.measure.torch_defaults:settings": "is what that alarm compares",
     "ttabench.models.architectures.names:usual_name": "names networks; their weights are in the identity",
     "ttabench.models.soundness.noise_logits": "refuses networks that give other logits the next time",
     "ttabench.models.soundness.torch_errors": "says what torch's errors mean",
