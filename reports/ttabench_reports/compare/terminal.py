@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 WORDS = {
-    "same": "the same", "moved": "moved within the bound", "chance": "fell no more than by chance",
+    "same": "the same", "moved": "rose or fell within the bound", "chance": "fell no more than by chance",
     "fell": "fell", "lost": "lost their number", "gained": "gained a number",
     "missing": "missing", "new": "new",
 }  # fmt: skip
@@ -41,7 +41,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
             "chance",
             f"Cells that fell by more than {counted(bounds.max_drop, 'point')}, but no more than by chance",
         ),
-        ("moved", "Cells that moved within the bound"),
+        ("moved", "Cells that rose or fell within the bound"),
     ):
         if len(some := cells[cells["verdict"] == verdict].sort_values("change")):
             parts.append(_grid(heading, some, ("accuracy_before", "accuracy_after"), limit))

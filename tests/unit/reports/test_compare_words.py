@@ -65,8 +65,8 @@ LOST = "tent · cct · digits-c · frost-5 · seed 0: 75.00 → failed (NaN)"
 GONE = "sar · cct · digits-c · fog-5 · seed 0"
 MEAN = "tent · cct · digits-c, severity 5, mean of 2 of 3 cells: 75.00 → 72.75 (-2.25)"
 COUNTS = (
-    "1 the same, 1 moved within the bound, 1 fell, 1 lost their number, 1 gained a number, 1 missing, 1 new; "
-    "1 of 2 means fell"
+    "1 the same, 1 rose or fell within the bound, 1 fell, 1 lost their number, 1 gained a number, "
+    "1 missing, 1 new; 1 of 2 means fell"
 )
 
 
@@ -98,7 +98,7 @@ def test_everything_that_a_terminal_shows() -> None:
     assert words(shown[7]) == [
         "tent", "cct", "digits-c,", "severity", "5", "fog,", "seed", "0", "75.00", "70.00", "-5.00", "–",
     ]  # fmt: skip
-    assert shown[8] == "Cells that moved within the bound"
+    assert shown[8] == "Cells that rose or fell within the bound"
     assert words(shown[11])[5:] == ["snow,", "seed", "0", "75.00", "75.50", "+0.50", "–"]
     assert shown[12:17] == [
         "Cells that lost their number: 1", f"  {LOST}", "Missing cells: 1", f"  {GONE}",
@@ -115,7 +115,7 @@ def test_how_it_looks() -> None:
     parts = render(replace(with_everything(), warnings=("careful",))).renderables  # type: ignore[union-attr]
     tables = [part for part in parts if isinstance(part, Table)]
     assert [table.title for table in tables] == [
-        "Means that moved", "Cells that fell by more than 1 point", "Cells that moved within the bound"
+        "Means that moved", "Cells that fell by more than 1 point", "Cells that rose or fell within the bound"
     ]  # fmt: skip
     for table in tables:
         assert (table.title_justify, table.box, table.padding) == ("left", box.SIMPLE_HEAD, (0, 0, 0, 0))
