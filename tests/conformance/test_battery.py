@@ -434,13 +434,12 @@ class ReadsTheDatasets(Sound):
         super().setup(source)
 
 
-class WorksInFloat64(Sound):
+class LooksForAnomalies(Sound):
     """As scripts of research code do, for the whole process."""
 
-    def adapt(self, x: Tensor) -> Tensor:
-        logits = super().adapt(x)
-        torch.set_default_dtype(torch.float64)
-        return logits
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        torch.autograd.set_detect_anomaly(True)
 
 
 class HooksAllModules(Sound):
@@ -504,10 +503,7 @@ FAULTS = [
     (ReturnsProbabilities, {"logits"}),
     (StaysInTrainMode, {"modes", "dropout"}),
     (ReadsTheDatasets, {"reach"}),
-    (
-        WorksInFloat64,
-        {"torch_settings", "determinism", "causality", "reset", "pickling", "dropout", "precision"},
-    ),
+    (LooksForAnomalies, {"torch_settings"}),
     (HooksAllModules, {"torch_settings"}),
 ]
 
@@ -826,9 +822,9 @@ def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
 
 
 def test_settings_that_a_method_leaves_are_named_with_their_values() -> None:
-    result = failed(WorksInFloat64)["leaves the settings of torch as they were"]
-    assert "changes the default type of torch, from torch.float32 to torch.float64" in result
-    assert torch.get_default_dtype() == torch.float32
+    result = failed_once(LooksForAnomalies)["leaves the settings of torch as they were"]
+    assert "changes a setting of torch, whether anomalies are detected, from False to True" in result
+    assert not torch.is_anomaly_enabled()
 
 
 def test_a_crash_in_setup_is_said_once() -> None:

@@ -119,10 +119,10 @@ def settings() -> dict[str, Any]:
 
 
 def changed_setting(before: Mapping[str, Any]) -> str:
-    """``the default type of torch, from torch.float32 to torch.float64``; "" where all are as before."""
+    """``a setting of torch, the default type, from torch.float32 to torch.float64``; "" for no change."""
     now = settings()
     name = next((name for name, value in before.items() if now[name] != value), "")
-    return name and f"{name} of torch, from {before[name]} to {now[name]}"
+    return name and f"a setting of torch, {name}, from {before[name]} to {now[name]}"
 
 
 def _hooks_of_all_modules() -> list[dict[int, Any]]:

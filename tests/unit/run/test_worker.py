@@ -575,7 +575,7 @@ def test_what_a_method_or_an_import_changes_of_torch_does_not_reach_the_next_cel
     torch.use_deterministic_algorithms(False)
     torch.set_autocast_enabled("cpu", False)
     assert seen == [usual] * 3
-    says = "changes the default type of torch, from torch.float32 to torch.float64, for this cell alone"
+    says = "a setting of torch, the default type, from torch.float32 to torch.float64, for this cell alone"
     assert all(result.details["alarm"].endswith(says) for result in (first, second, third))
     assert settings() == usual
 
