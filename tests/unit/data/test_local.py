@@ -267,6 +267,23 @@ def test_more_can_be_added_later_and_a_spoilt_file_is_made_again(clean: Path, tm
     assert len(catalog.dataset(str(folder)).corrupted("brightness", 3)) == 40
 
 
+def test_files_that_are_there_are_not_written_again(clean: Path, tmp_path: Path) -> None:
+    trains = [tmp_path / f"train-{seed}.npz" for seed in (8, 9)]
+    for seed, train in zip((8, 9), trains, strict=True):
+        np.savez(train, images=fakes.clean_images(40, seed=seed), labels=fakes.labels_for(40, 4))
+    folder = generate(clean, root=tmp_path, train=trains[0], **SMALL)
+
+    def states() -> set[tuple[str, int, int]]:
+        return {(path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+    before = states()
+    generate(clean, root=tmp_path, train=trains[0], **SMALL)
+    assert states() == before
+    generate(clean, root=tmp_path, train=trains[1], **{**SMALL, "severities": (1, 3, 5)})
+    written = {name for name, *_ in states() - before}
+    assert written == {"train.npz", MANIFEST, "gaussian_noise-3.npy", "brightness-3.npy"}
+
+
 def test_files_from_another_source_seed_or_version_are_not_mixed(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

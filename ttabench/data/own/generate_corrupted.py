@@ -143,7 +143,7 @@ def generate(
     ]
     with _alone(folder):
         manifest = _start(folder, content, clean_sets)
-        todo = [task for task in tasks if not _is_made(task, manifest)]
+        todo = [task for task in tasks if not _is_unchanged(task.file, folder, manifest)]
         done = len(tasks) - len(todo)
         with closing(_run(todo, _processes(workers, len(todo)))) as results:
             for task, sha256 in results:
@@ -250,15 +250,23 @@ def _is_temporary(path: Path) -> bool:
 def _start(folder: Path, content: dict[str, Any], clean_sets: Mapping[str, Labelled]) -> dict[str, Any]:
     """Write the clean sets; returns the manifest.
 
-    The manifest is written first. So a folder with anything in it can always be continued.
+    The manifest is written first. So a folder with anything in it can always be continued. A file that holds
+    its images already is not written again: a sweep that reads it would refuse its cell.
     """
-    files = _manifest_of_same(folder, content).get("files", {})
-    manifest = _add_to_manifest(folder, files, content)
+    manifest = _manifest_of_same(folder, content)
+    if not manifest:
+        manifest = _add_to_manifest(folder, {}, content)
     for file, data in clean_sets.items():
+        if _is_unchanged(file, folder, manifest) and _are_equal(open_npz(folder / file), data):
+            continue
         with writing(folder / file), replacing(folder / file) as part:
             save_npz(part, data)
         manifest = _add_to_manifest(folder, {file: file_sha256(folder / file)})
     return manifest
+
+
+def _are_equal(one: Labelled, other: Labelled) -> bool:
+    return np.array_equal(one.images, other.images) and np.array_equal(one.labels, other.labels)
 
 
 def _read_train(train: Path, size: int, source: Path, test: Labelled) -> Labelled:
@@ -339,9 +347,9 @@ def _add_to_manifest(
     return manifest
 
 
-def _is_made(task: Task, manifest: dict[str, Any]) -> bool:
-    path = task.folder / task.file
-    return path.is_file() and manifest["files"].get(task.file) == file_sha256(path)
+def _is_unchanged(file: str, folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether a file is as the manifest says."""
+    return (folder / file).is_file() and manifest["files"].get(file) == file_sha256(folder / file)
 
 
 def _processes(workers: int | None, tasks: int) -> int:
