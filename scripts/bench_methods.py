@@ -94,6 +94,7 @@ from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream
 from ttabench.method import Method
+from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.build import build
 from ttabench.nn.pixels import to_tensor
 from ttabench.registry import method as find_method
@@ -322,11 +323,7 @@ def classifier(arch: str, width: int = 64) -> Classifier:
 def prepared(case: Case, network: Classifier, device: str = "cpu", size: int = SIZE) -> Method[Any] | str:
     """The adapter, ready for batches, or the reason why it does not apply to this network."""
     cls, arch = find_method(case.method), network.architecture()
-    settings = {
-        **cls.for_dataset("random", network.num_classes),
-        **cls.for_architecture(arch),
-        **case.settings,
-    }
+    settings = {**usual_settings(cls, "random", network.num_classes, arch), **case.settings}
     config = cls.Config(**settings)
     needs = cls.needs_of(config)
     if reason := needs.unmet(arch):

@@ -51,6 +51,7 @@ from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
+from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.compact_transformers import vit_lite
 from ttabench.nn import estimate_batch_norm
 from ttabench.observe.cost import Passes, count_passes
@@ -181,7 +182,7 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
         return request(name, classifier, options.device)
     cls = find_method(name)
     facts = classifier.architecture()
-    settings = {**cls.for_dataset("imagenet-c", CLASSES), **cls.for_architecture(facts), **OPEN.get(name, {})}
+    settings = {**usual_settings(cls, "imagenet-c", CLASSES, facts), **OPEN.get(name, {})}
     if "epochs" in {field.name for field in fields(cls.Config)}:
         settings["epochs"] = 1
     config = cls.Config(**settings)

@@ -17,7 +17,7 @@ from ttabench.conformance.nets import CLASSES, nets
 from ttabench.errors import UserError
 from ttabench.measure.torch_defaults import own_settings
 from ttabench.method import Method
-from ttabench.method.settings import make_config
+from ttabench.method.settings import make_config, usual_settings
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
 
@@ -70,8 +70,7 @@ def _cases(method: type[Method[Any]], settings: Mapping[str, str]) -> tuple[list
     skipped = []
     for name, classifier in nets().items():
         arch = classifier.architecture()
-        usual = {**method.for_dataset("conformance", CLASSES), **method.for_architecture(arch)}
-        config = make_config(method, settings, usual)
+        config = make_config(method, settings, usual_settings(method, "conformance", CLASSES, arch))
         if reason := method.needs_of(config).unmet(arch):
             skipped.append(f"{name} n/a: {reason}")
         else:

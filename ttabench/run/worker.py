@@ -82,9 +82,9 @@ class Worker:
                     )
                 if method is None:
                     self.tell(cell, "preparing the method")
-                with explained(), own_settings():  # what an import sets would hold for one cell alone
-                    find_method(cell.method)
-                    self.classifier(cell)
+                    with explained(), own_settings():  # what an import sets would hold for one cell alone
+                        find_method(cell.method)
+                        self.classifier(cell)
                 with explained(), own_settings() as usual:
                     if method is None:
                         method, settings_alarm = self.prepared(cell)
