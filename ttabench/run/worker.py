@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,9 +66,18 @@ class Worker:
     scores: str = "cheap"
 
     def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
-        """Run cells, store their results and hand each to `stored`. A cell that fails is a result too.
+        """Run cells, store their results and hand each to `stored`.
 
         Raises UserError only where results cannot be stored.
+        """
+        for result in self.results_of(cells):
+            self.writer().append(result)
+            stored(result)
+
+    def results_of(self, cells: tuple[Cell, ...]) -> Iterator[Result]:
+        """Run cells one after the other with one method; torch has the settings of a new process for each.
+
+        A cell that fails is a result too, and the cells after it fail with it.
         """
         method: Method[Any] | None = None
         settings_alarm = ""
@@ -106,8 +115,7 @@ class Worker:
                     # The frames of the exception hold tensors; its text is in the result.
                     problem.__traceback__ = None
                     self.free_memory()
-            self.writer().append(result)
-            stored(result)
+            yield result
 
     def give_up(self, cells: Sequence[Cell], reason: str, stored: Callable[[Result], None]) -> None:
         """Record cells as failed without running them, and hand each result to `stored`."""

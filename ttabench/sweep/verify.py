@@ -33,7 +33,7 @@ from ttabench.run.gpu import check_gpu, use_gpu
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.stream_of_cell import FOLDER
-from ttabench.run.worker import Worker, failed
+from ttabench.run.worker import Worker
 from ttabench.store import Record, Store
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.store.writer import environment
@@ -108,16 +108,7 @@ class Rerun:
     def __call__(self, emit: Emit, state: WorkerState) -> tuple[Result, ...]:
         use_gpu(self.device)
         check_gpu(self.device)
-        worker = Worker(state, self.folder, self.device, emit)
-        results: list[Result] = []
-        try:
-            method, settings_alarm = worker.prepared(self.cells[0])
-            method.reset()
-            for cell in self.cells:
-                results.append(worker.run_cell(cell, method, settings_alarm))  # noqa: PERF401 — kept on failure
-        except Exception as problem:  # also of a method: it is the answer for this cell and those after it
-            results += [failed(cell, problem) for cell in self.cells[len(results) :]]
-        return tuple(results)
+        return tuple(Worker(state, self.folder, self.device, emit).results_of(self.cells))
 
 
 def device_of(records: Iterable[Record]) -> str:

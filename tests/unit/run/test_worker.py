@@ -38,6 +38,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress
 from ttabench.run.worker import Worker
 from ttabench.store import Store
+from ttabench.sweep.verify import Rerun
 
 IMAGES = 12
 
@@ -572,11 +573,12 @@ def test_what_a_method_or_an_import_changes_of_torch_does_not_reach_the_next_cel
     whole = replace(CELL, protocol=Protocol(batch_size=IMAGES))
     first, second = setting.run(whole, replace(whole, corruption="snow"))
     (third,) = setting.run(whole)
+    again = Rerun((whole,), "cpu", setting.worker.results)(setting.events.append, setting.worker.state)
     torch.use_deterministic_algorithms(False)
     torch.set_autocast_enabled("cpu", False)
-    assert seen == [usual] * 3
+    assert seen == [usual] * 4
     says = "a setting of torch, the default type, from torch.float32 to torch.float64, for this cell alone"
-    assert all(result.details["alarm"].endswith(says) for result in (first, second, third))
+    assert all(result.details["alarm"].endswith(says) for result in (first, second, third, *again))
     assert settings() == usual
 
 
