@@ -138,11 +138,19 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
 
 def _raises(instructions: list[dis.Instruction], offset: int) -> bool:
     """Whether all that follows from an instruction on is an error."""
-    for instruction in instructions:
-        if instruction.offset < offset:
+    places = {instruction.offset: at for at, instruction in enumerate(instructions)}
+    waiting, seen = [offset], set[int]()
+    while waiting:
+        at = places[waiting.pop()]
+        instruction, name = instructions[at], instructions[at].opname
+        if at in seen or name in ("RAISE_VARARGS", "RERAISE"):
             continue
-        if instruction.opname in ("RAISE_VARARGS", "RERAISE"):
-            return True
-        if "JUMP" in instruction.opname or instruction.opname.startswith("RETURN"):
+        if name.startswith("RETURN"):
             return False
-    return False
+        seen.add(at)
+        jumps = "JUMP" in name or name == "FOR_ITER"
+        if jumps:
+            waiting.append(instruction.argval)
+        if not jumps or "_IF_" in name or name == "FOR_ITER":
+            waiting.append(instructions[at + 1].offset)
+    return True

@@ -25,6 +25,7 @@ import torch
 from ttabench.cell import Cell, Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UserError
@@ -72,6 +73,7 @@ class Side:
         self._state = WorkerState()
         self._executed = Executed({})
         self._for_gpus: dict[str, list[ast.If | ast.IfExp]] = {}
+        self._read: set[str] = set()
 
     def answer(self, question: dict[str, Any]) -> Any:
         ask = question.pop("ask")
@@ -106,6 +108,25 @@ class Side:
             "for_gpus": sorted({ast.unparse(each) for of in self._for_gpus.values() for each in of}),
         }
 
+    def read(self, cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+        """Of each cell a hash of all that is read for it, or why it cannot be read."""
+        return [self._read_for(Cell.from_json(cell)) for cell in cells]
+
+    def _read_for(self, cell: Cell) -> dict[str, str]:
+        read = set[str]()
+        try:
+            data = self._state.keep(
+                "whole dataset", cell.dataset, lambda: open_dataset(cell.dataset), limit=4
+            )
+            make_images(cell, FewImages(data, read))
+            if cell.foreign:
+                name = cell.protocol.contamination.partition("(")[0]
+                FewImages(foreign_set(name), read).test()
+        except UserError as problem:
+            return {"reason": str(problem)}
+        facts = data.num_classes, data.scored_classes, data.image_size, data.mean, data.std, data.corruptions
+        return {"digest": sha256(f"{facts} {sorted(read)}".encode()).hexdigest()}
+
     def run(self, cell: dict[str, Any], folder: str, whole: bool, varied: bool) -> dict[str, str]:
         """What a cell gives: why it has no number, or a hash of all that torch computed for it.
 
@@ -120,7 +141,8 @@ class Side:
         data = self._state.keep("whole dataset", last.dataset, lambda: open_dataset(last.dataset), limit=4)
         for each in chain:
             make_images(each, data)
-        self._use(data if whole else FewImages(data), last)
+        self._read = set()
+        self._use(data if whole else FewImages(data, self._read), last)
         self._load(last, data, Path(folder))
         self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
         operations = Operations()
@@ -130,13 +152,14 @@ class Side:
         if result.status != "ok":
             return {"reason": result.reason}
         found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
-        return {"digest": sha256("\n".join([operations.digest, *found]).encode()).hexdigest()[:16]}
+        text = "\n".join([operations.digest, *found, *sorted(self._read)])
+        return {"digest": sha256(text.encode()).hexdigest()[:16]}
 
     def _others(self, chain: Sequence[Cell], data: Dataset, folder: Path) -> Iterator[Result]:
         """The same cells with other protocols, where they can have them, and with one class less."""
         for cell in varied(chain[-1]):
             yield self._result([cell], folder)
-        with_fewer = FewImages(data)
+        with_fewer = FewImages(data, self._read)
         with_fewer.scored_classes = tuple(range(data.num_classes - 1))
         self._use(with_fewer, chain[-1])
         yield self._result(chain, folder)
@@ -182,26 +205,34 @@ class Side:
 
 
 class FewImages:
-    """A dataset of which each set has few images."""
+    """A dataset of which each set has few images; `read` gets a hash of the whole of each set."""
 
     scored_classes: tuple[int, ...]
 
-    def __init__(self, whole: Dataset) -> None:
-        self._whole, self.scored_classes = whole, whole.scored_classes
+    def __init__(self, whole: Dataset, read: set[str]) -> None:
+        self._whole, self.scored_classes, self._read = whole, whole.scored_classes, read
+        self._noted = set[tuple[Any, ...]]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        return _first(self._whole.corrupted(corruption, severity))
+        return _first(self._note(self._whole.corrupted(corruption, severity), corruption, severity))
 
     def test(self) -> Labelled:
-        return _first(self._whole.test())
+        return _first(self._note(self._whole.test(), "test"))
 
     def train(self) -> Labelled:
-        found = self._whole.train()
+        found = self._note(self._whole.train(), "train")
         places = [np.flatnonzero(found.labels == label)[:EACH] for label in np.unique(found.labels)]
         return Labelled(found.images[np.concatenate(places)], found.labels[np.concatenate(places)])
+
+    def _note(self, found: Labelled, *asked: Any) -> Labelled:
+        if asked not in self._noted:
+            self._noted.add(asked)
+            parts = (np.ascontiguousarray(each).reshape(-1).data for each in (found.images, found.labels))
+            self._read.add(" ".join([*map(str, asked), *(sha256(part).hexdigest() for part in parts)]))
+        return found
 
 
 def _first(data: Labelled) -> Labelled:
@@ -217,7 +248,7 @@ def varied(cell: Cell) -> Iterator[Cell]:
             yield replace(cell, corruption="ccc", baseline="", protocol=ccc)
         return
     single = replace(cell, history=(), foreign="")
-    for change in VARIATIONS:
+    for change in (*VARIATIONS, {"contamination": f"{cell.dataset}(0.2)"}):
         with suppress(ValueError):
             yield replace(single, protocol=replace(cell.protocol, **{**PLAIN, **change}))
     if cell.protocol.mode == "offline":  # no sweep has offline streams
@@ -265,7 +296,7 @@ def _timed(cell: Cell) -> tuple[Any, ...]:
     return cell.arch, cell.dataset, cell.checkpoint, "cpu", cell.protocol.batch_size, cell.protocol.precision
 
 
-def make_images(cell: Cell, data: Dataset) -> None:
+def make_images(cell: Cell, data: Dataset | FewImages) -> None:
     """Make the images that are kept on the disk, so that neither of the processes makes them in its cells."""
     names: Sequence[str] = CORRUPTIONS if cell.corruption == MIXED else (cell.corruption,)
     severities: Sequence[int] = (cell.severity,)

@@ -32,11 +32,17 @@ from ttabench.sweep.verify import copied_paths
 __all__ = ["SideBySide", "side_by_side"]
 
 ON_FEW_IMAGES = (
+    "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
     "ttabench/measure/image_stream.py", "ttabench/measure/scoring.py", "ttabench/measure/stream",
-    "ttabench/measure/foreign_places.py", "ttabench/measure/test_set.py",
-    "ttabench/observe/", "ttabench/run/", "ttabench/data/dataset.py",
+    "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/", "ttabench/data/",
+    "ttabench/protocol.py",
 )  # fmt: skip
-"""Code that reads and scores the images of a cell: it does the same with each batch."""
+"""Code that reads and scores the images of a cell: it does the same with each batch. Whole sets are read."""
+READING = (
+    "ttabench/data/files/", "ttabench/data/generated_datasets.py", "ttabench/data/on_disk.py",
+    "ttabench/data/own/", "ttabench/data/published/",
+)  # fmt: skip
+"""Code that reads images and labels: what it reads for all cells is compared, so it need not run besides."""
 OLD = ", in the old code"
 """After the name of a definition."""
 PACKAGES = ("", "methods", "reports")
@@ -135,6 +141,8 @@ class SideBySide:
         self._folders = [{"folder": str(folder)} for folder in folders]
         self._codes: list[list[Any]] = []
         self._cells: list[dict[str, Any]] = []
+        self._after: set[str] = set()
+        self._alike: set[tuple[str, ...]] = set()
         self._whole = True
 
     def _both(self, ask: str, own: Sequence[Mapping[str, Any]] = ({}, {}), **shared: Any) -> list[Any]:
@@ -157,13 +165,32 @@ class SideBySide:
                 outcome.left[group.key] = f"{self._old} has not the code of these results"
                 continue
             changed = [*texts_of(texts, old_texts), *(f"{name}{OLD}" for name in texts_of(old_texts, texts))]
-            joined[before, now, *_kind(group.records[0])].append(replace(group, changed=frozenset(changed)))
+            group = replace(group, changed=frozenset(changed))
+            if self._read_alike(group, outcome):
+                joined[before, now, *_kind(group.records[0])].append(group)
         return [_joined(parts) for parts in joined.values()]
+
+    def _read_alike(self, group: Group, outcome: Outcome) -> bool:
+        """Whether both codes read the same for all cells of a group, if code that reads images changed."""
+        if not any(name.startswith(READING) for name in group.changed):
+            return True
+        cells = {_read_of(record.data["cell"]): record.data["cell"] for record in group.records}
+        new = [key for key in cells if key not in self._alike]
+        for key, old, now in zip(new, *self._both("read", cells=[cells[key] for key in new]), strict=True):
+            if "reason" in old:
+                outcome.left[group.key] = f"{key[0]}, {key[1]} cannot be read: {old['reason']}".rstrip(".")
+                return False
+            if old != now:
+                outcome.refused[group.key] = f"the two codes read other images or labels for {key[0]}"
+                return False
+            self._alike.add(key)
+        return True
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
         before = [name.removesuffix(OLD) for name in changed if name.endswith(OLD)]
         after = [name for name in changed if not name.endswith(OLD)]
         old, now = self._both("watch", [{"changed": before}, {"changed": after}])
+        self._after = {*after}
         self._whole = not all(name.startswith(ON_FEW_IMAGES) for name in changed)
         changed_values = {*now["values"]} & {*old["values"]}
         not_run = [*now["unknown"], *changed_values, *(f"{name}{OLD}" for name in old["unknown"])]
@@ -176,7 +203,7 @@ class SideBySide:
             unshown |= dict.fromkeys(
                 changed, "branches for a GPU are not word for word those of the old code"
             )
-        return unshown
+        return {name: why for name, why in unshown.items() if not name.startswith(READING)}
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
         for record in records:
@@ -185,10 +212,13 @@ class SideBySide:
             yield _compared(cell, *self._both("run", self._folders, **question, varied=bool(turn)))
 
     def missing(self) -> dict[str, str]:
-        old, now = self._both("missing")
-        if self._accept_old:  # a function has to run, and its branches need not
+        old, now = (
+            {name: whys for name, whys in lacking.items() if not name.startswith(READING)}
+            for lacking in self._both("missing")
+        )
+        if self._accept_old:  # a function that is still reached has to run, and its branches need not
             self.accepted = sorted(f"{name}: {why}" for name, whys in old.items() for why in whys)
-            old = {name: whys for name, whys in old.items() if NOT_AT_ALL in whys}
+            old = {name: whys for name, whys in old.items() if NOT_AT_ALL in whys and name in self._after}
         old = {f"{name}{OLD}": whys for name, whys in old.items()}
         return {name: whys[0] for name, whys in (now | old).items()}
 
@@ -205,6 +235,13 @@ def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Sho
     if old != now:
         return Shown(cell, "", f"the two codes compute something else for {cell}")
     return Shown(cell, now["digest"])
+
+
+def _read_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """On what the images depend that are read for a cell."""
+    stream, contamination = (cell["protocol"].get(name, "") for name in ("stream", "contamination"))
+    foreign = contamination.partition("(")[0]
+    return cell["dataset"], cell["corruption"], str(cell["severity"]), stream, foreign
 
 
 def _kind(record: Record) -> tuple[str, ...]:

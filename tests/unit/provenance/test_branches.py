@@ -62,6 +62,12 @@ def test_a_branch_that_only_raises_need_not_run(tmp_path: Path) -> None:
     file = tmp_path / "branches.py"
     file.write_text("def f(a, b):\n    if a:\n        raise ValueError(b)\n    return b\n")
     assert missing(file, [(0, 1)]) == []
+    file.write_text(
+        "def f(a, b):\n    if a:\n        b = 1 if b else 2\n        raise ValueError(b)\n    return b\n"
+    )
+    assert missing(file, [(0, 1)]) == []
+    file.write_text("def f(a, b):\n    if a:\n        if b:\n            raise ValueError(b)\n    return b\n")
+    assert missing(file, [(0, 1)]) == ["a branch in line 2 did not run"]
 
 
 def test_an_error_that_leaves_a_with_block_is_no_branch(tmp_path: Path) -> None:

@@ -7,19 +7,25 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.conftest import Output
+from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.sweep.test_attest import edit_environment
 from ttabench.cell import Cell
+from ttabench.data.dataset import Labelled
 from ttabench.protocol import Protocol
+from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.store.attestations import FILE
-from ttabench.sweep.one_side import Side, few, make_images, varied
-from ttabench.sweep.side_by_side import PACKAGES, SideBySide
+from ttabench.sweep.attest import Group, Outcome
+from ttabench.sweep.one_side import FewImages, Side, few, make_images, varied
+from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide
 from ttabench.system.checked_lines import decode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -157,7 +163,7 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
     )
     made = [each.protocol for each in varied(shifted)]
     assert {each.held_out for each in made} == {0.0, 0.25}
-    assert {each.contamination for each in made} == {"", "noise(0.2)"}
+    assert {each.contamination for each in made} == {"", "noise(0.2)", f"{cell.dataset}(0.2)"}
     assert {each.mode for each in made} == {"online", "offline"}
     assert {each.limit for each in made} >= {0, 9}
     assert {each.stream for each in made} == {"", f"recurring(4,corruptions={cell.corruption})"}
@@ -225,3 +231,91 @@ def test_a_changed_value_is_refused_and_a_new_one_counts_by_its_numbers(tmp_path
     found = way.watch(frozenset([f"{scoring}: {name}" for name in ("MOST", "FEW", "MANY")]))
     assert found.keys() == {"MOST", "MANY"}
     assert found["MANY"].startswith("7 is new in it")
+
+
+def test_a_function_that_the_installed_code_no_longer_reaches_can_be_accepted(tmp_path: Path) -> None:
+    class Answers:
+        def __init__(self, lacking: dict[str, list[str]]) -> None:
+            answers = iter([{"values": [], "unknown": [], "for_gpus": [], "constants": {}}, lacking])
+            self.send, self.receive = lambda *ask, **more: None, lambda: next(answers)
+
+    gone, changed = (f"ttabench/measure/scoring.py: {name}" for name in ("gone", "changed"))
+    lacking = {gone: [NOT_AT_ALL], changed: [NOT_AT_ALL]}
+    asked = frozenset([changed, f"{gone}{OLD}", f"{changed}{OLD}"])
+
+    def missing(accept_old: bool) -> tuple[set[str], Sequence[str]]:
+        sides: Any = [Answers(lacking), Answers({})]
+        way = SideBySide(tmp_path, sides, [tmp_path, tmp_path], accept_old)
+        way.watch(asked)
+        return {*way.missing()}, way.accepted
+
+    assert missing(accept_old=False) == ({f"{gone}{OLD}", f"{changed}{OLD}"}, ())
+    assert missing(accept_old=True) == (
+        {f"{changed}{OLD}"},
+        [f"{changed}: {NOT_AT_ALL}", f"{gone}: {NOT_AT_ALL}"],
+    )
+
+
+def test_cells_run_on_few_images_and_both_codes_have_to_read_the_same_whole_sets() -> None:
+    labels = labels_for(300, 10)
+    images = clean_images(300)
+    other = images.copy()
+    other[-1, 0, 0, 0] ^= 1
+
+    def read(images: Any) -> tuple[int, set[str]]:
+        found: set[str] = set()
+        data: Any = SimpleNamespace(
+            scored_classes=(), train=lambda: Labelled(images, labels), test=lambda: Labelled(images, labels)
+        )
+        few_images = FewImages(data, found)
+        few_images.train()
+        return len(few_images.test()), found
+
+    assert read(images) == read(images.copy())
+    assert read(images)[0] < 300
+    assert len(read(images)[1] ^ read(other)[1]) == 4
+
+
+def test_code_that_reads_images_is_shown_by_what_both_codes_read(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Answers:
+        def __init__(self, last: str) -> None:
+            self.last = last
+
+        def send(self, ask: str, cells: list[dict[str, Any]]) -> None:
+            asked.append(len(cells))
+            self.cells = cells
+
+        def receive(self) -> list[dict[str, str]]:
+            found = {"snow": {"digest": self.last}, "blur": {"reason": "it is not here."}}
+            return [found.get(each["corruption"], {"digest": "same"}) for each in self.cells]
+
+    def alike(*corruptions: str, changed: str = "ttabench/data/files/array_files.py: check_labels") -> str:
+        cell = {"dataset": "mine", "severity": 5, "protocol": {}}
+        records: Any = [SimpleNamespace(data={"cell": {**cell, "corruption": name}}) for name in corruptions]
+        outcome = Outcome()
+        group = Group(("", "", "", ""), frozenset([changed]), tuple(records))
+        assert way._read_alike(group, outcome) == (not outcome.left and not outcome.refused)
+        return next(iter((outcome.left | outcome.refused).values()), "")
+
+    sides: Any = [Answers("a"), Answers("b")]
+    way = SideBySide(tmp_path, sides, [tmp_path, tmp_path])
+    assert alike("fog", "fog", "frost") == ""
+    assert alike("frost", "snow") == "the two codes read other images or labels for mine"
+    assert alike("blur") == "mine, blur cannot be read: it is not here"
+    assert asked == [2, 2, 1, 1, 1, 1]  # of each image once
+    assert alike("snow", changed="ttabench/measure/stream.py: arrange") == ""
+
+
+def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, few_images: Path) -> None:
+    mine = replace(cell, dataset=str(few_images), corruption="fog", severity=5, protocol=Protocol())
+
+    def read(cell: Cell) -> dict[str, str]:
+        (found,) = Side().read([cell.to_json()])
+        return found
+
+    assert read(mine) == read(replace(mine, method="tent", protocol=Protocol(batch_size=2)))
+    assert read(mine).keys() == {"digest"}
+    assert read(mine) != read(replace(mine, corruption="snow"))
+    assert "there is no folder" in read(replace(mine, dataset=str(few_images / "nowhere")))["reason"]
