@@ -377,7 +377,7 @@ def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> t
 
 def _check_images(size: object, mean: object, std: object) -> None:
     """Raises UserError for a side, or a normalisation, that no images can have."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise UserError(f"image_size={size!r}: expected the side of the images in pixels, 1 or larger.")
     for name, values in (("mean", mean), ("std", std)):
         try:

@@ -58,7 +58,7 @@ def compare(
     from ttabench.cli._table import REPORT, screen
     from ttabench.errors import UserError
     from ttabench.registry import view
-    from ttabench.system.files import writing
+    from ttabench.system.files import replace_file, writing
 
     if json and github:
         raise UserError("--json and --github both print; choose one.")
@@ -76,6 +76,6 @@ def compare(
         print(line)
     if junit:
         with writing(junit, "choose another file"):
-            junit.write_text(comparing.junit(outcome), encoding="utf-8")
+            replace_file(junit, comparing.junit(outcome).encode())
     if gating and outcome.failed:
         raise typer.Exit(1)

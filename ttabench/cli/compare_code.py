@@ -107,10 +107,10 @@ def _prepared(
     cls: type[Method[Any]], texts: dict[str, str], model: Model, device: str, seed: int
 ) -> Method[Any]:
     """A method around the network, with its settings there. Raises UserError if it cannot run there."""
-    import torch
-
     from ttabench.data.published.own_head import settled_classes
     from ttabench.errors import UserError
+    from ttabench.measure.declared_source import DeclaredSource
+    from ttabench.measure.prepare import prepared
     from ttabench.measure.source_access import SourceImages
     from ttabench.method.settings import make_config, usual_settings
 
@@ -120,7 +120,5 @@ def _prepared(
     needs = cls.needs_of(config)
     if unmet := needs.unmet(arch):
         raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
-    torch.manual_seed(seed)
-    made = cls(classifier, config)
-    made.prepare(SourceImages(lambda: data.train().images, needs, device))
-    return made
+    source: Any = SourceImages(lambda: data.train().images, needs, device)
+    return prepared(cls, classifier, config, seed, DeclaredSource(source, needs))

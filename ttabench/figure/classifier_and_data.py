@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
+from ttabench.measure.declared_source import DeclaredSource
+from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Method
@@ -52,11 +53,10 @@ class ClassifierAndData:
         defaults = usual_settings(cls, data.name, data.num_classes, self.classifier.architecture())
         config = make_config(cls, self.settings.get(cls.name, {}), {**defaults, **settings})
         self.shown.add(cls.name)
-        torch.manual_seed(self.seed)
-        method = cls(self.classifier, config)
         needs = cls.needs_of(config)
-        method.prepare(SourceImages(lambda: self.dataset.train().images, needs, self.device))
-        return method
+        source: Any = SourceImages(lambda: self.dataset.train().images, needs, self.device)
+        method: Any = prepared(cls, self.classifier, config, self.seed, DeclaredSource(source, needs))
+        return method  # type: ignore[no-any-return]
 
     def images(self, severity: int, batch_size: int) -> Stream:
         data = self.dataset.corrupted(self.corruption, severity) if severity else self.dataset.test()

@@ -135,7 +135,7 @@ def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
     values = pd.to_numeric(column, errors="coerce").astype(float)
     if (bad := _misread(name, column, values)).any():
         kind = "number" if name in REAL else "whole number"
-        limit = f", 0 to {LARGEST_OF[name]:,}" if name in LARGEST_OF else ""
+        limit = f", 0 to {LARGEST_OF.get(name, LARGEST):,}" if name in {*LARGEST_OF, *WHOLE} else ""
         raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}{limit}.")
     if name in USUAL:
         values = values.fillna(USUAL[name])
@@ -148,12 +148,12 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
     if bad.any() and name not in ("severity", "seed"):
         texts = column[bad].dropna().astype(str).str.strip().str.lower()
         bad = (~texts.isin(["", "nan", "n/a"])).reindex(values.index, fill_value=False)
-    if name in LARGEST_OF and name != "accuracy":  # that of a cell which is not ok is not read
-        bad |= (values < 0) | (values > LARGEST_OF[name])
+    if name in WHOLE:
+        bad |= values % 1 > 0
+    if name in {*LARGEST_OF, *WHOLE} - {"accuracy"}:  # that of a cell which is not ok is not read
+        bad |= (values < 0) | (values > LARGEST_OF.get(name, LARGEST))
     elif name in REAL:
         bad |= values.abs() == math.inf
-    if name in WHOLE:
-        bad |= (values.abs() > LARGEST) | (values % 1 > 0)
     return bad
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
+from ttabench_reports.formats.files import write_bytes
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.sheets import METHOD, of_paper
@@ -37,11 +39,10 @@ def severity_curve(ours: Ours, to: Path, name: str) -> list[Path]:
         axes.set(xlabel="Severity", ylabel="Accuracy (%)", xticks=sorted(frame["severity"].unique()))
         axes.legend(frameon=False, fontsize=7)
         sns.despine(ax=axes)
-        to.mkdir(parents=True, exist_ok=True)
-        paths = [to / f"{name}.png", to / f"{name}.pdf"]
-        figure.savefig(paths[0], dpi=220, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return paths
+        png, pdf = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=220, metadata={"Software": None})
+        figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return [write_bytes(to / f"{name}.png", png.getvalue()), write_bytes(to / f"{name}.pdf", pdf.getvalue())]
 
 
 def _points(ours: Ours) -> Iterator[dict[str, object]]:

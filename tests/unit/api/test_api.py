@@ -68,7 +68,8 @@ def test_normalisation_is_inside(net: nn.Module, x: Tensor) -> None:
 def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> None:
     assert ttabench.adapt(net, "tent", lr=0.25).method.config.lr == 0.25
     assert ttabench.adapt(net, "tent", lr=1 / 3).method.config.lr == 1 / 3  # every digit
-    assert ttabench.adapt(net, "cotta").method.config.threshold == 0.92
+    size = np.array([32])[0]  # a number of NumPy
+    assert ttabench.adapt(net, "cotta", image_size=size).method.config.threshold == 0.92
     wide = nn.Sequential(*list(net)[:-1], nn.Linear(8, 100))
     assert ttabench.adapt(wide, "cotta", dataset="cifar100-c").method.config.threshold == 0.72
     source = [torch.rand(8, 3, 32, 32)]

@@ -29,8 +29,9 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
 from ttabench.figure.classifier_and_data import ClassifierAndData
-from ttabench.method import Batches
+from ttabench.method import Batches, Needs, SourceData
 from ttabench.models.clean_accuracy import clean_accuracy
+from ttabench_methods.bn_stats import BNStats
 from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (
@@ -233,6 +234,18 @@ def test_what_the_user_sets_comes_first(bench: ClassifierAndData) -> None:
     assert mine.method(Quantile, lr=0.5, clip=2.0).config == replace(
         bench.method(Quantile).config, lr=0.25, clip=2.0
     )
+
+
+def test_a_method_gets_the_statistics_that_it_declares_and_no_others(bench: ClassifierAndData) -> None:
+    class Asks(BNStats):
+        needs = Needs(source_data="statistics")
+
+        def setup(self, source: SourceData | None) -> None:
+            assert source is not None
+            source.gaussian(self.model)
+
+    with pytest.raises(PermissionError, match=r"gaussian\(\), which its Needs do not declare"):
+        bench.method(Asks)
 
 
 def test_settings_from_the_command_line_reach_the_method(

@@ -322,6 +322,7 @@ def test_what_is_no_table_of_cells_is_refused(tmp_path: Path) -> None:
         ("batch_size", "inf", "batch_size is 'inf'; expected a whole number"),
         ("batch_size", "many", "batch_size is 'many'; expected a whole number"),
         ("limit", "1.5", "limit is '1.5'; expected a whole number"),
+        ("seed", "-1", "seed is '-1'; expected a whole number, 0 to"),
         ("n_images", "1e30", "n_images is '1e30'; expected a whole number"),
         ("n_images", "1,000", "n_images is '1,000'; expected a whole number"),
         ("accuracy", "45,3", "accuracy is '45,3'; expected a number, 0 to 100"),

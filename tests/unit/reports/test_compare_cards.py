@@ -317,18 +317,18 @@ def test_a_candidate_that_is_a_part_fails_no_gate_that_lets_it(
 
 
 def test_the_commands(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
-    output = ttabench("compare", *runs, "--github", "--junit", tmp_path / "gate.xml")
+    output = ttabench("compare", *runs, "--github", "--junit", tmp_path / "new" / "gate.xml")
     assert output.code == 1
     assert "FAILED: 4 the same, 1 fell" in output.out
     assert "Nothing recorded differs" in output.out
     assert "::error title=Accuracy fell::tent" in output.out
-    assert ElementTree.parse(tmp_path / "gate.xml").getroot().tag == "testsuites"
+    assert ElementTree.parse(tmp_path / "new" / "gate.xml").getroot().tag == "testsuites"
     assert ttabench("compare", *runs, "--max-drop", 6, "--max-mean-drop", 2).code == 0
     assert ttabench("compare", runs[0], runs[0]).code == 0
     assert ttabench("compare", *runs, "--json", "--github").code == 2
     assert ttabench("compare", *runs, "--alpha", 2).code == 2
-    missing = ttabench("compare", *runs, "--junit", tmp_path / "none" / "gate.xml")
-    assert (missing.code, "cannot be written" in missing.err) == (2, True)
+    below_a_file = ttabench("compare", *runs, "--junit", tmp_path / "new" / "gate.xml" / "below.xml")
+    assert (below_a_file.code, "cannot be written" in below_a_file.err) == (2, True)
 
 
 def test_diff_as_a_command(ttabench: Run, runs: tuple[Path, Path], tmp_path: Path) -> None:
