@@ -32,7 +32,7 @@ from ttabench.sweep.verify import copied_paths
 __all__ = ["SideBySide", "side_by_side"]
 
 ON_FEW_IMAGES = (
-    "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
+    "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
     "ttabench/measure/image_stream.py", "ttabench/measure/scoring.py", "ttabench/measure/stream",
     "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/", "ttabench/data/",
     "ttabench/protocol.py",
