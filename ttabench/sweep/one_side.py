@@ -73,7 +73,7 @@ class Side:
         self._state = WorkerState()
         self._executed = Executed({})
         self._for_gpus: dict[str, list[ast.If | ast.IfExp]] = {}
-        self._read: set[str] = set()
+        self._read: dict[str, str] = {}
 
     def answer(self, question: dict[str, Any]) -> Any:
         ask = question.pop("ask")
@@ -113,11 +113,9 @@ class Side:
         return [self._read_for(Cell.from_json(cell)) for cell in cells]
 
     def _read_for(self, cell: Cell) -> dict[str, str]:
-        read = set[str]()
+        read: dict[str, str] = {}
         try:
-            data = self._state.keep(
-                "whole dataset", cell.dataset, lambda: open_dataset(cell.dataset), limit=4
-            )
+            data = self._whole(cell.dataset)
             make_images(cell, FewImages(data, read))
             if cell.foreign:
                 name = cell.protocol.contamination.partition("(")[0]
@@ -125,7 +123,7 @@ class Side:
         except UserError as problem:
             return {"reason": str(problem)}
         facts = data.num_classes, data.scored_classes, data.image_size, data.mean, data.std, data.corruptions
-        return {"digest": sha256(f"{facts} {sorted(read)}".encode()).hexdigest()}
+        return {"digest": sha256(f"{facts} {sorted(read.items())}".encode()).hexdigest()}
 
     def run(self, cell: dict[str, Any], folder: str, whole: bool, varied: bool) -> dict[str, str]:
         """What a cell gives: why it has no number, or a hash of all that torch computed for it.
@@ -138,10 +136,10 @@ class Side:
         if not whole:
             worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
-        data = self._state.keep("whole dataset", last.dataset, lambda: open_dataset(last.dataset), limit=4)
+        data = self._whole(last.dataset)
         for each in chain:
             make_images(each, data)
-        self._read = set()
+        self._read = {}
         self._use(data if whole else FewImages(data, self._read), last)
         self._load(last, data, Path(folder))
         self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
@@ -152,7 +150,9 @@ class Side:
         if result.status != "ok":
             return {"reason": result.reason}
         found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
-        text = "\n".join([operations.digest, *found, *sorted(self._read)])
+        text = "\n".join(
+            [operations.digest, *found, *(f"{name} {sums}" for name, sums in sorted(self._read.items()))]
+        )
         return {"digest": sha256(text.encode()).hexdigest()[:16]}
 
     def _others(self, chain: Sequence[Cell], data: Dataset, folder: Path) -> Iterator[Result]:
@@ -178,6 +178,9 @@ class Side:
             key = cell.arch, cell.dataset, cell.checkpoint, "cpu"
             self._state.keep("classifier", key, lambda: loaded, limit=4)
         worker.Worker(self._state, folder, "cpu", lambda event: None).classifier(cell)
+
+    def _whole(self, name: str) -> Dataset:
+        return self._state.keep("whole dataset", name, lambda: open_dataset(name), limit=4)
 
     def _use(self, data: Dataset | FewImages, cell: Cell) -> None:
         """Give cells this dataset from now on."""
@@ -205,19 +208,21 @@ class Side:
 
 
 class FewImages:
-    """A dataset of which each set has few images; `read` gets a hash of the whole of each set."""
+    """A dataset of which each set has few images.
+
+    read   set → hashes of all its images and labels; gets those of each set that is read.
+    """
 
     scored_classes: tuple[int, ...]
 
-    def __init__(self, whole: Dataset, read: set[str]) -> None:
+    def __init__(self, whole: Dataset, read: dict[str, str]) -> None:
         self._whole, self.scored_classes, self._read = whole, whole.scored_classes, read
-        self._noted = set[tuple[Any, ...]]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
-        return _first(self._note(self._whole.corrupted(corruption, severity), corruption, severity))
+        return _first(self._note(self._whole.corrupted(corruption, severity), f"{corruption}-{severity}"))
 
     def test(self) -> Labelled:
         return _first(self._note(self._whole.test(), "test"))
@@ -227,11 +232,11 @@ class FewImages:
         places = [np.flatnonzero(found.labels == label)[:EACH] for label in np.unique(found.labels)]
         return Labelled(found.images[np.concatenate(places)], found.labels[np.concatenate(places)])
 
-    def _note(self, found: Labelled, *asked: Any) -> Labelled:
-        if asked not in self._noted:
-            self._noted.add(asked)
+    def _note(self, found: Labelled, asked: str) -> Labelled:
+        name = f"{self._whole.name} {asked}"
+        if name not in self._read:
             parts = (np.ascontiguousarray(each).reshape(-1).data for each in (found.images, found.labels))
-            self._read.add(" ".join([*map(str, asked), *(sha256(part).hexdigest() for part in parts)]))
+            self._read[name] = " ".join(sha256(part).hexdigest() for part in parts)
         return found
 
 

@@ -262,10 +262,11 @@ def test_cells_run_on_few_images_and_both_codes_have_to_read_the_same_whole_sets
     other = images.copy()
     other[-1, 0, 0, 0] ^= 1
 
-    def read(images: Any) -> tuple[int, set[str]]:
-        found: set[str] = set()
+    def read(images: Any) -> tuple[int, dict[str, str]]:
+        found: dict[str, str] = {}
+        labelled = Labelled(images, labels)
         data: Any = SimpleNamespace(
-            scored_classes=(), train=lambda: Labelled(images, labels), test=lambda: Labelled(images, labels)
+            name="mine", scored_classes=(), train=lambda: labelled, test=lambda: labelled
         )
         few_images = FewImages(data, found)
         few_images.train()
@@ -273,7 +274,7 @@ def test_cells_run_on_few_images_and_both_codes_have_to_read_the_same_whole_sets
 
     assert read(images) == read(images.copy())
     assert read(images)[0] < 300
-    assert len(read(images)[1] ^ read(other)[1]) == 4
+    assert len(read(images)[1].items() ^ read(other)[1].items()) == 4
 
 
 def test_code_that_reads_images_is_shown_by_what_both_codes_read(tmp_path: Path) -> None:
