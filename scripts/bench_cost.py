@@ -47,8 +47,8 @@ def as_in_a_cell(
     collected.scores()
     if costly:
         target = data.images[sample(len(data), 0)]
-        consistency(method, target, protocol.batch_size, "cpu", "float32", 0)
-        source_accuracy(method, data, protocol.batch_size, "cpu", "float32")
+        consistency(method, target, protocol, "cpu", 0)
+        source_accuracy(method, data, protocol, "cpu")
     meter.cost(method, len(data), seen.seconds, 1.0)
 
 

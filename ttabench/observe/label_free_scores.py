@@ -29,6 +29,7 @@ from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.nn import entropy
 from ttabench.nn.pixels import to_tensor
+from ttabench.protocol import Protocol
 
 __all__ = ["CHEAP", "COSTLY", "Collected", "costly_scores", "nuclear_norm", "sample", "snd", "some_of"]
 
@@ -137,26 +138,29 @@ def some_of(data: Labelled) -> Labelled:
 
 def costly_scores(
     method: Method[Any], images: NDArray[np.uint8] | None, source: Callable[[], Labelled],
-    batch_size: int, device: str, precision: str, seed: int,
+    protocol: Protocol, device: str, seed: int,
 ) -> dict[str, float | None]:  # fmt: skip
     """The scores of :data:`COSTLY`; None for a score whose images are not there.
 
-    images   (n, H, W, 3) uint8 of the cell; None where they come once.
+    images   (n, H, W, 3) uint8 of the cell, of which some are looked at; None where they come once.
     source   labelled source images; raises UserError where there are none, as with ImageNet.
     """
     scores: dict[str, float | None] = dict.fromkeys(COSTLY)
     if images is None:
         return scores
-    scores["consistency"] = consistency(method, images, batch_size, device, precision, seed)
     try:
         labelled = source()
     except UserError:
-        return scores
-    return {**scores, "source_accuracy": source_accuracy(method, labelled, batch_size, device, precision)}
+        pass
+    else:
+        scores["source_accuracy"] = source_accuracy(method, labelled, protocol, device)
+    some = images[sample(len(images), seed)]
+    scores["consistency"] = consistency(method, some, protocol, device, seed)
+    return scores
 
 
 def consistency(
-    method: Method[Any], images: NDArray[np.uint8], batch_size: int, device: str, precision: str, seed: int
+    method: Method[Any], images: NDArray[np.uint8], protocol: Protocol, device: str, seed: int
 ) -> float:
     """The share of images (n, H, W, 3), in %, that `method` predicts the same for as for a view of them.
 
@@ -166,18 +170,15 @@ def consistency(
     draw = torch.Generator().manual_seed(seed)
     same = [
         method.predict(x).argmax(dim=1) == method.predict(moved(x, draw)).argmax(dim=1)
-        for x in _batches(images, batch_size, device, precision)
+        for x in _batches(images, protocol, device)
     ]
     return 100 * float(torch.cat(same).double().mean())
 
 
-def source_accuracy(
-    method: Method[Any], source: Labelled, batch_size: int, device: str, precision: str
-) -> float:
+def source_accuracy(method: Method[Any], source: Labelled, protocol: Protocol, device: str) -> float:
     """The accuracy in % of the adapted `method` on labelled source images."""
-    predicted = [
-        method.predict(x).argmax(dim=1).cpu() for x in _batches(source.images, batch_size, device, precision)
-    ]
+    batches = _batches(source.images, protocol, device)
+    predicted = [method.predict(x).argmax(dim=1).cpu() for x in batches]
     return 100 * float((torch.cat(predicted).numpy() == source.labels).mean())
 
 
@@ -192,9 +193,9 @@ def moved(x: Tensor, draw: torch.Generator) -> Tensor:
     return torch.stack(views)
 
 
-def _batches(images: NDArray[np.uint8], batch_size: int, device: str, precision: str) -> Iterator[Tensor]:
+def _batches(images: NDArray[np.uint8], protocol: Protocol, device: str) -> Iterator[Tensor]:
     """Batches on the device; what is done with one runs in the precision of the protocol."""
-    half = precision == "bfloat16"
+    half, batch_size = protocol.precision == "bfloat16", protocol.batch_size
     with torch.autocast(torch.device(device).type, torch.bfloat16, half, cache_enabled=False):
         for start in range(0, len(images), batch_size):
             yield to_tensor(images[start : start + batch_size], device)

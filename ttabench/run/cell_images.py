@@ -20,8 +20,7 @@ from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.test_set import test_set
 from ttabench.method import Method
 from ttabench.observe.cost import Meter
-from ttabench.observe.harm import harm_alarm
-from ttabench.observe.label_free_scores import Collected, sample
+from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.windows import window_length, windows
 from ttabench.protocol import Protocol
 from ttabench.run.more_streams import stream_of_any
@@ -38,12 +37,14 @@ class CellImages(ABC):
     protocol  that of the cell, as `coded`.
     classes   those that predictions are chosen from; () = all.
     stream    the images in the order of the protocol.
+    data      the same images in the order of the test set; None in a long stream, whose images come once.
     """
 
     cell: Cell
     protocol: Protocol
     classes: tuple[int, ...]
     stream: ImageStream
+    data: Labelled | None
 
     @property
     @abstractmethod
@@ -69,28 +70,20 @@ class CellImages(ABC):
         """`correct` of an evaluation, in the order of the stream."""
         return correct
 
-    def sample(self) -> NDArray[np.uint8] | None:
-        """Some images for what is done after the adaptation; None where they come once."""
-        return None
-
-    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
-        """The alarm of :mod:`ttabench.observe.harm`; "" if there is none, or if it cannot be said."""
-        return ""
-
 
 def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> CellImages:
     """The images of a cell. `source` is its classifier, on which the images of some streams depend."""
     protocol, classes = coded(cell.protocol), dataset.scored_classes
     if protocol.stream:
         stream = stream_of_any(replace(cell, protocol=protocol), dataset, source, results, device)
-        return ImagesOfLongStream(cell, protocol, classes, stream, results)
+        return ImagesOfLongStream(cell, protocol, classes, stream, None, results)
     data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
     return ImagesOfTestSet(cell, protocol, classes, Part(data, protocol, cell.seed), data)
 
 
 @dataclass(frozen=True)
 class ImagesOfTestSet(CellImages):
-    """The images of one corruption, or of all corruptions mixed: `stream` has `data` in another order."""
+    """The images of one corruption, or of all corruptions mixed."""
 
     stream: Part
     data: Labelled
@@ -114,15 +107,6 @@ class ImagesOfTestSet(CellImages):
         in_order = np.empty_like(correct)
         in_order[self.stream.places] = correct
         return in_order
-
-    def sample(self) -> NDArray[np.uint8]:
-        chosen: NDArray[np.uint8] = self.data.images[sample(self.total, self.cell.seed)]
-        return chosen
-
-    def harm(self, source: Classifier, correct: NDArray[np.bool_], device: str) -> str:
-        if self.protocol.held_out:
-            return ""
-        return harm_alarm(source, self.data, correct, device, self.classes)
 
 
 @dataclass(frozen=True)

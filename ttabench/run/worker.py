@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
-from ttabench.data.dataset import Dataset, Labelled
+from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
@@ -35,6 +34,7 @@ from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import measured, source_forward
 from ttabench.observe.decline import Course
 from ttabench.observe.few_of_each import few_of_each_alarm
+from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected, costly_scores, some_of
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
@@ -136,12 +136,20 @@ class Worker:
         Raises UnusableModel if the images are not those of the cell, or changed while it ran.
         """
         self.tell(cell, "making or reading images")
-        dataset, source, foreign = self.dataset(cell.dataset), self.classifier(cell), self.foreign(cell)
+        foreign, dataset, source = self.foreign(cell), self.dataset(cell.dataset), self.classifier(cell)
+        protocol, classes = cell.protocol, dataset.scored_classes
         with unchanged_data(cell, dataset, foreign) as check_planned:
             images = images_of(cell, dataset, source.classifier, self.results, self.device)
             check_planned()
-            is_foreign = images.foreign() if cell.protocol.contamination else None
-            source_seconds = self.source_seconds(cell, images.first)
+            is_foreign = images.foreign() if protocol.contamination else None
+            source_seconds = self.state.keep(
+                "source seconds",
+                (*self._place(cell), protocol.batch_size, protocol.precision),
+                lambda: source_forward(
+                    source.classifier, images.first, protocol.batch_size, self.device, protocol.precision
+                ),
+                limit=64,
+            )
             course, streamed = Course(), images.total
 
             def report(seen: int, scored: int, right: int) -> None:
@@ -151,11 +159,9 @@ class Worker:
                     streamed = max(streamed, seen)
                 self.emit(CellProgress(str(cell), images.total, seen, scored, right))
 
-            memory_key = (cell.method, cell.config, *self._place(cell), cell.protocol)
+            memory_key = (cell.method, cell.config, *self._place(cell), protocol)
             host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-            collected = (
-                Collected() if is_foreign is None else Certainties(len(is_foreign), dataset.scored_classes)
-            )
+            collected = Collected() if is_foreign is None else Certainties(len(is_foreign), classes)
             watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
             with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
                 evaluation = images.score(method, self.device, report, collected, meter)
@@ -168,20 +174,31 @@ class Worker:
         alarms = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else "",
             evaluation.alarm,
-            course.alarm() if cell.protocol.order == "iid" and not cell.protocol.stream else "",
+            course.alarm() if protocol.order == "iid" and not protocol.stream else "",
             # Of methods without gradients, a pass over these images would be a large part of the cost.
-            images.harm(source.classifier, evaluation.correct, self.device) if needs.gradient else "",
+            harm_alarm(source.classifier, images.data, evaluation.correct, self.device, classes)
+            if needs.gradient and images.data is not None and not protocol.held_out
+            else "",
             few_of_each_alarm(
-                type(method).per_class,
-                len(evaluation.correct),
-                len(dataset.scored_classes) or dataset.num_classes,
+                type(method).per_class, len(evaluation.correct), len(classes) or dataset.num_classes
             ),
             settings_alarm,
             str(found.pop("alarm", "")),
         )
         unlabelled = collected.scores()
         if self.scores == "all":
-            unlabelled |= self.costly_scores(cell, method, images.sample())
+            if images.data is not None:
+                self.tell(cell, "computing label-free scores")
+            unlabelled |= costly_scores(
+                method,
+                None if images.data is None else images.data.images[: images.total],
+                lambda: self.state.keep(
+                    "labelled source", cell.dataset, lambda: some_of(dataset.train()), limit=2
+                ),
+                protocol,
+                self.device,
+                cell.seed,
+            )
         return Result(
             cell=cell,
             status="ok",
@@ -194,7 +211,7 @@ class Worker:
                 **found,  # first: what is measured here counts
                 "adapted": method.adapted(),
                 "scored_classes": of_classes(dataset),
-                "scores": type(method).scores_frozen if cell.protocol.frozen else type(method).scores,
+                "scores": type(method).scores_frozen if protocol.frozen else type(method).scores,
                 "source_warning": source.note.get("warning", ""),
                 "restores": type(method).restores,
                 "source_data": needs.source_data,
@@ -212,21 +229,6 @@ class Worker:
         """The images that contaminate the stream of a cell; None for noise."""
         name = cell.protocol.contamination.partition("(")[0]
         return self.state.keep("foreign", name, lambda: foreign_set(name), limit=1) if cell.foreign else None
-
-    def costly_scores(
-        self, cell: Cell, method: Method[Any], images: NDArray[np.uint8] | None
-    ) -> dict[str, float | None]:
-        """The scores of :data:`ttabench.observe.label_free_scores.COSTLY`, after the adaptation."""
-        if images is not None:
-            self.tell(cell, "computing label-free scores")
-        data, protocol = self.dataset(cell.dataset), cell.protocol
-
-        def source() -> Labelled:
-            return self.state.keep("labelled source", cell.dataset, lambda: some_of(data.train()), limit=2)
-
-        return costly_scores(
-            method, images, source, protocol.batch_size, self.device, protocol.precision, cell.seed
-        )
 
     def tell(self, cell: Cell, doing: str) -> None:
         """Report what is done before a cell's first batch."""
@@ -279,16 +281,6 @@ class Worker:
     def classifier(self, cell: Cell) -> Loaded:
         """The source classifier of a cell, in eval mode on the worker's device."""
         return self.state.keep("classifier", self._place(cell), lambda: self._load(cell), limit=4)
-
-    def source_seconds(self, cell: Cell, images: NDArray[np.uint8]) -> float:
-        """Seconds per image of Source's forward pass with the batch size of a cell."""
-        protocol, classifier = cell.protocol, self.classifier(cell).classifier
-        return self.state.keep(
-            "source seconds",
-            (*self._place(cell), protocol.batch_size, protocol.precision),
-            lambda: source_forward(classifier, images, protocol.batch_size, self.device, protocol.precision),
-            limit=64,
-        )
 
     def _load(self, cell: Cell) -> Loaded:
         loaded = resolve_model(cell.arch, self.dataset(cell.dataset)).recall(cell.checkpoint)

@@ -32,6 +32,10 @@ from ttabench_methods.source import Source
 DRAW = torch.Generator().manual_seed(0)
 
 
+def batches_of(size: int) -> Protocol:
+    return Protocol(batch_size=size)
+
+
 def collected(logits: torch.Tensor, batch: int = 7) -> dict[str, float | None]:
     seen = Collected()
     for some in logits.split(batch):
@@ -138,22 +142,22 @@ def test_collecting_changes_no_number() -> None:
 
 def test_the_accuracy_on_source_images_is_exact() -> None:
     right = data(30)
-    assert source_accuracy(source(), right, 7, "cpu", "float32") == 100
+    assert source_accuracy(source(), right, batches_of(7), "cpu") == 100
     wrong = Labelled(right.images, np.where(np.arange(30) < 12, (right.labels + 1) % CLASSES, right.labels))
-    assert source_accuracy(source(), wrong, 7, "cpu", "float32") == pytest.approx(60)
+    assert source_accuracy(source(), wrong, batches_of(7), "cpu") == pytest.approx(60)
 
 
 def test_consistency_compares_predictions_for_an_image_and_for_a_moved_one() -> None:
     method, images = source(), data(40).images
     even = np.zeros_like(images)  # moving changes nothing
-    assert consistency(method, even, 7, "cpu", "float32", 0) == 100
+    assert consistency(method, even, batches_of(7), "cpu", 0) == 100
     state = torch.get_rng_state()
-    result = consistency(method, images, 7, "cpu", "float32", 0)  # the class is in the first pixel alone
+    result = consistency(method, images, batches_of(7), "cpu", 0)  # the class is in the first pixel alone
     assert torch.equal(state, torch.get_rng_state())
     assert 0 < result < 90
-    assert consistency(method, images, 7, "cpu", "float32", 0) == result
-    assert consistency(method, images, 40, "cpu", "float32", 0) == result
-    assert len({consistency(method, images, 40, "cpu", "float32", seed) for seed in range(5)}) > 1
+    assert consistency(method, images, batches_of(7), "cpu", 0) == result
+    assert consistency(method, images, batches_of(40), "cpu", 0) == result
+    assert len({consistency(method, images, batches_of(40), "cpu", seed) for seed in range(5)}) > 1
 
 
 def test_a_view_is_the_image_moved_by_at_most_an_eighth_with_its_edge_repeated() -> None:

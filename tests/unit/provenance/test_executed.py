@@ -27,7 +27,6 @@ PACKAGES = {
 BESIDE = {
     "ttabench.observe", "ttabench.provenance", "ttabench.run.executors", "ttabench.store", "ttabench.sweep",
     "ttabench.system.garbage_collection", "ttabench.run.worker:Worker._clean_logits",
-    "ttabench.run.worker:Worker.source_seconds",
 }  # fmt: skip
 """What is measured or done beside the accuracy: what it calls changes no accuracy either."""
 

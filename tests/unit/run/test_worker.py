@@ -489,13 +489,10 @@ def test_the_costly_scores_look_at_what_the_protocol_lets_the_method_see(
 
     monkeypatch.setattr(label_free_scores, "consistency", consistency)
     monkeypatch.setattr(label_free_scores, "source_accuracy", source_accuracy)
-    scores = setting.one(
-        replace(CELL, seed=3, protocol=Protocol(batch_size=5, limit=7, precision="bfloat16"))
-    ).details["unlabelled"]
+    protocol = Protocol(batch_size=5, limit=7, precision="bfloat16")
+    scores = setting.one(replace(CELL, seed=3, protocol=protocol)).details["unlabelled"]
     assert (scores["consistency"], scores["source_accuracy"]) == (1.0, 2.0)
-    assert looked == {
-        "consistency": (7, (5, "cpu", "bfloat16", 3)), "source_accuracy": (1000, (5, "cpu", "bfloat16"))
-    }  # fmt: skip
+    assert looked == {"consistency": (7, (protocol, "cpu", 3)), "source_accuracy": (1000, (protocol, "cpu"))}
 
 
 def test_the_costly_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +505,7 @@ def test_the_costly_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch:
     monkeypatch.setattr(scores, "consistency", lambda method, images, *_: looked.append(images) or 1.0)
     monkeypatch.setattr(scores, "source_accuracy", lambda method, data, *_: looked.append(data.images) or 1.0)
     setting.one(replace(CELL, seed=3))
-    of_target, of_source = looked
+    of_source, of_target = looked
     np.testing.assert_array_equal(of_target, many.images[sample(1500, 3)])
     np.testing.assert_array_equal(of_source, many.images[sample(1500, 0)])
     assert not np.array_equal(of_target, of_source)
