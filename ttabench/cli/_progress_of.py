@@ -153,7 +153,9 @@ class Progress:
         rows: dict[RowKey, Row] = {}
         times = Times()
         for key, cell in self._cells.items():
-            row = rows.setdefault(cell.place, Row(cell.place))
+            row = rows.get(cell.place)
+            if row is None:
+                row = rows[cell.place] = Row(cell.place)
             row.counts["running" if key in self._busy and cell.state != "done" else cell.state] += 1
             if cell.state == "done":
                 times.add(cell)

@@ -71,7 +71,9 @@ class Contents:
 
     def add(self, one: Facts) -> None:
         """Count one cell."""
-        part = self.parts.setdefault(one.part, Part(*one.part))
+        part = self.parts.get(one.part)
+        if part is None:
+            part = self.parts[one.part] = Part(*one.part)
         part.states[one.state] += 1
         part.first, part.last = min(part.first, one.written), max(part.last, one.written)
         if one.state != "n/a":  # nothing ran

@@ -20,7 +20,9 @@ def reason_and_place(reason: str, details: Mapping[str, Any]) -> str:
 
     details   of the result, see :class:`ttabench.cell.Result`.
     """
-    trace = str(details.get("traceback", ""))
+    if "traceback" not in details:
+        return reason
+    trace = str(details["traceback"])
     kind = reason.removeprefix("out of memory: ").partition(":")[0]
     places = _PLACE.findall(trace)
     raised = kind.isidentifier() and re.search(rf"^(?:\w+\.)*{kind}(?::|$)", trace, re.MULTILINE)
