@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 from functools import cached_property
-from pathlib import Path
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
@@ -16,6 +13,7 @@ from ttabench.models.model import Model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.recipes import PYTHON
+from ttabench.provenance.modules import module_file, network_modules
 
 __all__ = ["TrainedPython"]
 
@@ -48,6 +46,7 @@ class TrainedPython(TrainedModel):
 
 
 def _code(name: str) -> str:
-    """SHA-256 (hex) of the file of the function's module; "" if it has no file."""
-    file = inspect.getsourcefile(importlib.import_module(name.partition(":")[0]))
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    """SHA-256 (hex) of the files of the function's module and of what it imports from its project."""
+    modules = sorted(network_modules(name.partition(":")[0]))
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in map(module_file, modules) if file]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()

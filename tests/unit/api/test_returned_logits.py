@@ -95,6 +95,12 @@ NAMED = {
     "layer 'hidden' of Deep has 7 outputs, and Deep returns 4 logits": (7, "hidden", lambda x: 3 * x),
     "layer 'fc' of Deep has 4 outputs, and Deep returns 2 logits": (7, "fc", lambda x: x[:, :2]),
     "layer 'idle' of Deep does not run; name the linear layer": (7, "idle", None),
+    "Deep changes which classes have the larger outputs of layer 'fc'": (
+        7,
+        "fc",
+        lambda x: x[:, [1, 0, 2, 3]],
+    ),
+    "Deep changes which classes have the larger outputs": (7, "fc", lambda x: x - x.mean(0)),
 }
 
 
@@ -105,7 +111,31 @@ def test_a_layer_that_does_not_make_the_logits_is_not_the_last_one(says: str) ->
         ttabench.adapt(Classifier(Deep(hidden, end), last=last), "source", image_size=8)
 
 
-@each("end", [None, lambda x: x / 2, lambda x: x.log_softmax(1)], ids=["none", "temperature", "log-softmax"])
+class Tokens(nn.Module):
+    """A layer that classifies each column of an image, whose mean is returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x.flatten(1, 2).transpose(1, 2)).mean(1)
+
+
+def test_a_layer_that_classifies_parts_of_an_image_is_not_the_last_one() -> None:
+    with pytest.raises(UserError, match=r"shape \(2, 8, 4\) for 2 images; expected \(2, 4\)"):
+        ttabench.adapt(Classifier(Tokens(), last="fc"), "source", image_size=8)
+
+
+ENDS = {
+    "none": None,
+    "temperature": lambda x: x / 2,
+    "log-softmax": lambda x: x.log_softmax(1),
+    "soft cap": lambda x: 5 * (x / 5).tanh(),
+}
+
+
+@each("end", [*ENDS.values()], ids=[*ENDS])
 def test_what_follows_the_last_layer_may_change_its_values(end: Any) -> None:
     adapted = ttabench.adapt(Classifier(Deep(7, end), last="fc").train(), "source", image_size=8)
     assert adapted(torch.rand(2, 3, 8, 8)).shape == (2, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,22 @@ def test_whole_numbers_of_a_quantised_network_are_no_weights() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     load_weights(net, {**before, "bias": torch.tensor([3.0, -4.0]).half()}, "a.pt")
     assert net.bias.tolist() == [3, -4]
+
+
+class Versioned(nn.Linear):
+    """A layer that looks at the version of its state, as layers of torchvision's MNASNet do."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        assert local_metadata.get("version") == 2
+        super()._load_from_state_dict(state, prefix, local_metadata, *rest)
+
+
+def test_layers_find_the_version_of_their_state() -> None:
+    net, other = Versioned(2, 2), Versioned(2, 2)
+    load_weights(net, dict(other.state_dict()), "a.pt")
+    assert torch.equal(net.weight, other.weight)
 
 
 def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from ttabench.models.architectures.names import MEMBERS
 from ttabench.models.checkpoints.weights import content_hash
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for
+from ttabench.models.training.train import train
+from ttabench.provenance.modules import module_file
 
 Run = Callable[..., Output]
 
@@ -42,6 +44,7 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "ownnets", raising=False)
+    module_file.cache_clear()  # the module is in another folder for each test
     return file
 
 
@@ -75,8 +78,6 @@ def test_epochs_that_the_user_names_are_kept() -> None:
 
 @pytest.mark.parametrize("name", ["ownnets:build", "ownnets:Wrapper"])
 def test_a_network_by_python_path_is_trained_and_its_weights_are_used(nets: Path, name: str) -> None:
-    from ttabench.models.training.train import train
-
     bars = Bars()
     model = resolve_trainable(name, bars, epochs=20)
     assert not model.ready
@@ -90,6 +91,23 @@ def test_a_network_by_python_path_is_trained_and_its_weights_are_used(nets: Path
     before = model.plan.digest
     nets.write_text(nets.read_text().replace("nn.ReLU()", "nn.GELU()"))
     assert resolve_trainable(name, bars, epochs=20).plan.digest != before
+
+
+def test_weights_are_of_the_code_of_all_files_of_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    layers = tmp_path / "fewlayers.py"
+    (tmp_path / "fewnets.py").write_text("from fewlayers import build\n")
+    digests = []
+    for act in ("ReLU", "ReLU", "Identity"):
+        layers.write_text(
+            "from torch import nn\n"
+            "def build(num_classes):\n"
+            f"    return nn.Sequential(nn.Flatten(), nn.{act}(), nn.Linear(3072, num_classes))\n"
+        )
+        digests.append(resolve_trainable("fewnets:build", Bars(), epochs=1).plan.digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_the_command_says_how_to_use_the_weights(ttabench: Run, nets: Path) -> None:
@@ -114,6 +132,26 @@ def test_a_printed_path_with_a_space_is_quoted(capsys: pytest.CaptureFixture[str
     model: Any = SimpleNamespace(name="ownnets:build", dataset=Bars(), load=lambda: loaded)
     tell_checkpoint(model)
     assert capsys.readouterr().out.endswith("--checkpoint 'my cache/w.safetensors'\n")
+
+
+@each(
+    ("name", "says"),
+    [
+        ("aux", "ownnets:aux returns a value of type tuple while it is trained; expected logits alone"),
+        ("frozen", "no parameter of the network requires a gradient"),
+    ],
+)
+def test_a_network_that_cannot_learn_is_one_sentence(nets: Path, name: str, says: str) -> None:
+    nets.write_text(
+        nets.read_text() + "def frozen(num_classes): return build(num_classes).requires_grad_(False)\n"
+        "class aux(Wrapper):\n"
+        "    def forward(self, x):\n"
+        "        logits = self.model(x)\n"
+        "        return (logits, logits) if self.training else logits\n"
+    )
+    bars = Bars()
+    with pytest.raises(UserError, match=says):
+        train(resolve_trainable(f"ownnets:{name}", bars, epochs=1).plan, bars)
 
 
 def test_what_cannot_be_trained_is_one_sentence(nets: Path) -> None:

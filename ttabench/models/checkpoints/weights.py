@@ -86,7 +86,8 @@ def load_weights(
             f"{origin} holds NaN or infinite values, first in {broken}: the training that wrote it diverged; "
             "use weights of an earlier epoch."
         )
-    net.load_state_dict(dict(tensors), strict=False)
+    wanted.update(tensors)  # in the network's own state dict, which has the versions of its layers
+    net.load_state_dict(wanted)
 
 
 def _is_rounded(given: Tensor, ours: Tensor) -> bool:

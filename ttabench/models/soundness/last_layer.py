@@ -16,6 +16,7 @@ from ttabench.models.soundness.noise import evaluated, noise_for
 __all__ = ["check_last"]
 
 IMAGES, SEED = 2, 5
+ROUNDING = 1e-3  # of the distance between the smallest and the largest logit of an image
 
 
 @torch.no_grad()
@@ -23,7 +24,8 @@ def check_last(classifier: Classifier, image_size: int, name: str) -> None:
     """Raise UserError if another layer than ``classifier.last`` makes the logits. Nothing is changed.
 
     What is done to the output of the layer, such as a temperature or a log-softmax, is no other layer. It has
-    to keep the number of classes.
+    to keep the number of classes, and which classes of an image have the larger logits: methods take the
+    output of the layer for the logits.
     """
     net, given = classifier.net, f"layer '{classifier.last}' of {name}"
     outputs: list[Tensor] = []
@@ -39,8 +41,22 @@ def check_last(classifier: Classifier, image_size: int, name: str) -> None:
     found = probe(net, image_size, tags=False).last
     if found is not None and net.get_submodule(found) is not classifier.linear:
         raise UserError(f"{given} does not make the logits, layer '{found}' does: last='{found}'.")
-    if outputs[-1].shape[-1] != logits.shape[-1]:
+    made = outputs[-1]
+    if made.shape[-1] != logits.shape[-1]:
         raise UserError(
-            f"{given} has {outputs[-1].shape[-1]} outputs, and {name} returns {logits.shape[-1]} logits; "
+            f"{given} has {made.shape[-1]} outputs, and {name} returns {logits.shape[-1]} logits; "
             "name the linear layer that makes them, with one output for each."
+        )
+    if made.shape != logits.shape:
+        raise UserError(
+            f"{given} gives a tensor of shape {tuple(made.shape)} for {IMAGES} images; expected "
+            f"{tuple(logits.shape)}: methods read one vector of features per image before it."
+        )
+    ascending = logits.double().gather(1, made.argsort(dim=1))
+    spread = ascending.amax(dim=1, keepdim=True) - ascending.amin(dim=1, keepdim=True)
+    if (ascending.diff(dim=1) < -ROUNDING * spread).any():
+        raise UserError(
+            f"{name} changes which classes have the larger outputs of layer '{classifier.last}', and methods "
+            "take these outputs for the logits; put an order of the classes, weights or a mean into the "
+            "weights of the layer."
         )

@@ -165,6 +165,12 @@ class _Run:
                 torch.autocast(self.device.type, torch.bfloat16) if half else nullcontext(),
             ):
                 logits = self.forward(x[part])
+            if not isinstance(logits, Tensor):
+                raise UserError(
+                    f"{self.plan.member.name} returns a value of type {type(logits).__name__} while it is "
+                    "trained; expected logits alone: switch its auxiliary outputs off, such as with "
+                    "aux_logits=False."
+                )
             loss = F.cross_entropy(logits.float(), targets[part], label_smoothing=recipe.label_smoothing)
             loss = loss * (len(logits) / len(x))
             right = (logits.detach().argmax(1) == labels[part]).sum()
@@ -288,6 +294,8 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 def make_optimizer(recipe: Recipe, net: nn.Module, device: torch.device) -> torch.optim.Optimizer:
     """SGD or AdamW. Weight decay of norms and biases is set by the recipe."""
     trained = [p for p in net.parameters() if p.requires_grad]
+    if not trained:
+        raise UserError("no parameter of the network requires a gradient, so that nothing can be trained.")
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": recipe.weight_decay},
         {
