@@ -177,6 +177,13 @@ def test_classes_have_names(open_clip: dict[str, int], dataset: str, first: str)
     assert class_names(One())[0] == first
 
 
+def test_class_folders_of_own_data_come_before_what_its_name_is_like(open_clip: dict[str, int]) -> None:
+    class Own(Named):
+        name = "imagenet-4-local"
+
+    assert class_names(Own()) == ("upper left", "upper right", "lower left", "lower right")
+
+
 def test_mistakes_get_one_sentence(open_clip: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"expected clip/Tiny-ViT\.WEIGHTS with one of openai"):
         construct("clip/Tiny-ViT", Named())

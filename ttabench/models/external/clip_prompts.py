@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from ttabench.data.dataset import Dataset
+from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError
 
 __all__ = ["TEMPLATES", "class_names", "prompts", "prompts_sha256"]
@@ -21,9 +22,13 @@ DIGITS = tuple(f"number {digit}" for digit in range(10))
 def class_names(dataset: Dataset) -> tuple[str, ...]:
     """What the classes are called, in the order of the labels.
 
-    Of CIFAR-10 and digits as here, of ImageNet as open_clip has them, of own folders the names of the class
-    folders. Raises UserError for a dataset whose classes have no names.
+    Of own folders the names of the class folders, of CIFAR-10 and digits as here, of ImageNet as open_clip has
+    them. Raises UserError for a dataset whose classes have no names.
     """
+    folders = tuple(str(name).replace("_", " ") for name in getattr(dataset, "classes", ()))
+    own = len(folders) == dataset.num_classes
+    if own and SUFFIX in dataset.name:
+        return folders
     if dataset.name.startswith("cifar10-") or dataset.name == "cifar10.1":
         return CIFAR10
     if dataset.name.startswith("digits-"):
@@ -32,13 +37,13 @@ def class_names(dataset: Dataset) -> tuple[str, ...]:
         from open_clip import IMAGENET_CLASSNAMES
 
         return tuple(map(str, IMAGENET_CLASSNAMES))
-    folders: Sequence[str] = getattr(dataset, "classes", ())
-    if len(folders) != dataset.num_classes:
-        raise UserError(
-            f"the classes of {dataset.name} have no names, which a CLIP head is made of; expected images in "
-            "class folders, cifar10-c, digits-c or imagenet-c."
-        )
-    return tuple(name.replace("_", " ") for name in folders)
+    if own:
+        return folders
+    raise UserError(
+        f"the classes of {dataset.name} have no names, which a CLIP head is made of; expected cifar10-c, "
+        "digits-c, imagenet-c, or image files in class folders: arrays, as ttabench data generate makes them, "
+        "hold no names."
+    )
 
 
 def prompts(names: Sequence[str]) -> list[list[str]]:
