@@ -638,7 +638,7 @@ def test_details_say_what_where_and_by_how_much() -> None:
     assert wet.startswith("MLP: logits of batch 1 differ without dropout and stochastic depth, by up to ")
     raised = failed_once(RaisesAnError)[OF["offline"]]
     assert "ZeroDivisionError: no luck" in raised
-    assert "test_battery.py:" in raised
+    assert "test_battery.py, line " in raised
 
 
 def test_statistics_that_are_not_declared_are_named_with_the_cure() -> None:
@@ -698,7 +698,7 @@ class NeedsMore(Sound):
 def test_a_declaration_that_raises_is_a_failed_check() -> None:
     (check,) = conform(NeedsMore)
     assert check == Check(OF["declarations"], False, check.detail)
-    assert "raised AttributeError: no such setting at " in check.detail
+    assert "raised AttributeError: no such setting (" in check.detail
 
 
 class OnlyForSwins(Sound):
@@ -804,6 +804,32 @@ def test_a_method_that_learns_frozen_parameters_is_told_how_to_switch_them_on() 
     ((_, detail),) = failed(LearnsWhatIsFrozen).items()
     assert "does not require grad" in detail
     assert "parameter.requires_grad_(True)" in detail
+
+
+class DeclaresNoGradient(Sound):
+    needs = Needs()
+
+    def setup(self, source: SourceData | None) -> None:
+        self.parameters = dict(self.model.named_parameters())
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(True)
+        self.optimizer = torch.optim.Adam(self.parameters.values(), 1e-3)
+        self.average = None
+
+
+def test_gradients_have_to_be_declared() -> None:
+    assert "needs = Needs(gradient=True)" in failed(DeclaresNoGradient)["declarations are sound"]
+
+
+class GivesTorchATextAsRate(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        self.optimizer = torch.optim.Adam(self.model.parameters(), "high")  # type: ignore[arg-type]
+
+
+def test_the_place_of_an_exception_is_in_the_file_of_the_method() -> None:
+    ((_, detail),) = failed(GivesTorchATextAsRate).items()
+    assert "raised TypeError: " in detail
+    assert f"({__file__}, line " in detail
 
 
 def test_probabilities_are_not_logits() -> None:

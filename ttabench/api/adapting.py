@@ -47,6 +47,7 @@ from ttabench.protocol import Protocol
 __all__ = ["Adapted", "adapt", "evaluate"]
 
 WHOLE = ("batch_size", "epochs", "limit")
+BATCHES = "batches (images, labels) such as a DataLoader gives"
 PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 
@@ -419,7 +420,9 @@ def _array(what: str, values: Any, dtype: Any) -> NDArray[Any]:
     except ValueError:  # rows of different lengths
         raise UserError(f"{what} do not have one shape; expected an array.") from None
     if array.dtype.kind not in "iu" or (what == "images" and array.dtype != np.uint8):
-        hint = "whole numbers" if what == "labels" else "uint8: pixels of 0 to 255, (N, H, W, 3)"
+        hint = (
+            "whole numbers" if what == "labels" else f"uint8: pixels of 0 to 255, (N, H, W, 3), or {BATCHES}"
+        )
         raise UserError(f"{what} are {array.dtype}; expected {hint}.")
     return array.astype(dtype, copy=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +49,8 @@ def run_sweep(
     out       the results folder; else that of the file, else ``results``.
     extend    add to a results folder of another sweep.
     options   those that a sweep file can have, with their defaults: datasets, corruptions, severities, seeds,
-              mode, reset, order, limit, workers … Lists may be given as lists. ``set`` takes method.key=value
-              texts.
+              mode, reset, order, limit, workers … Lists may be given as lists. ``set`` takes
+              ``{"tent": {"lr": [0.01, 0.001]}}``, or texts such as ``["tent.lr=0.01,0.001"]``.
 
     Worker processes import the script that calls this function, so the call must stand under
     ``if __name__ == "__main__":``, unless ``workers=0``.
@@ -70,7 +70,7 @@ def run_sweep(
     from ttabench.measure.torch_defaults import default_kernels, default_modes
     from ttabench.sweep.conduct import run_cells
     from ttabench.sweep.options import DEFAULTS, make_grid
-    from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
+    from ttabench.sweep.sweep_file import overridden, read_sweep_file, setting_texts, with_flags
 
     given: dict[str, Any] = {}
     for name, value in {"methods": methods, "archs": archs, "out": out, **options}.items():
@@ -79,7 +79,8 @@ def run_sweep(
         if value is None:
             continue
         if name == "set":
-            given[name] = [value] if isinstance(value, str) else list(value)
+            texts = [value] if isinstance(value, str) else value
+            given[name] = setting_texts(texts if isinstance(texts, Mapping) else list(texts))
         else:
             given[name] = _text(name, value)
     in_file = {} if config is None else read_sweep_file(Path(config))

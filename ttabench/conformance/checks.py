@@ -65,8 +65,11 @@ def declarations(case: Case) -> str:
         )
     if not case.needs.gradient:
         made = case.fresh()
-        with torch.inference_mode():
-            Run(made, case.stream)  # raises if the method computes gradients
+        try:
+            with torch.inference_mode():
+                Run(made, case.stream)
+        except RuntimeError:  # without inference mode it ran
+            return "the method computes gradients, and its Needs do not say so: needs = Needs(gradient=True)"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
+from ttabench.sweep.progress.failed_at import reason_and_place
 
 __all__ = ["Check", "conform"]
 
@@ -96,12 +98,9 @@ def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, s
 
 
 def _told(raised: Exception) -> str:
-    """An exception of a method's code, with file and line."""
-    where = raised.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    line = f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-    return f"raised {type(raised).__name__}: {raised}{line}"
+    """An exception of a method's code, with file and line, as of a failed cell."""
+    trace = "".join(traceback.format_exception(raised))
+    return f"raised {reason_and_place(f'{type(raised).__name__}: {raised}', {'traceback': trace})}"
 
 
 @contextlib.contextmanager

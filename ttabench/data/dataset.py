@@ -22,7 +22,7 @@ class Labelled:
         if self.images.ndim != 4 or self.images.shape[-1] != 3 or self.images.dtype != np.uint8:
             raise UserError(
                 f"images have shape {self.images.shape} and type {self.images.dtype}; "
-                "expected (N, H, W, 3) and uint8. Gray images: numpy.stack([images] * 3, axis=-1)."
+                f"expected (N, H, W, 3) and uint8{_advice(self.images.shape)}."
             )
         if self.labels.shape != self.images.shape[:1]:
             raise UserError(
@@ -32,6 +32,12 @@ class Labelled:
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def _advice(shape: tuple[int, ...]) -> str:
+    if len(shape) == 3:
+        return ". Gray images: numpy.stack([images] * 3, axis=-1)"
+    return ". Channels first: images.transpose(0, 2, 3, 1)" if len(shape) == 4 and shape[1] == 3 else ""
 
 
 class Dataset(ABC):

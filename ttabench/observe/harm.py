@@ -46,5 +46,6 @@ def harm_alarm(
         return ""
     return (
         f"harm: of {len(chosen)} images that were looked at, {int(after.sum())} are right, and "
-        f"{int(before.sum())} without the method; its learning rate may be too large here"
+        f"{int(before.sum())} without the method; too large a learning rate can do that, and so "
+        "can batch statistics of few images or few classes"
     )

@@ -72,7 +72,7 @@ def _options(data: Mapping[str, Any], allowed: Iterable[str], kind: str) -> dict
         if key not in allowed:
             raise unknown(kind, key, allowed, "`ttabench sweep --help`")
         OPTIONS[key].kind.check(value, key)
-        options[key] = _settings(value) if key == "set" else _text(value)
+        options[key] = setting_texts(value) if key == "set" else _text(value)
     return options
 
 
@@ -89,15 +89,18 @@ def _rules(name: str, data: Any) -> Any:
     return {key: _options(rule, RULE_OPTIONS[name], kind) for key, rule in data.items()}
 
 
-def _settings(value: Any) -> list[str]:
-    """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``"""
+def setting_texts(value: Any) -> list[str]:
+    """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``; a list of such texts as it is."""
     if isinstance(value, list):
         return value
+    for method, keys in value.items():
+        if not isinstance(keys, Mapping):
+            raise UserError(f"the settings of {method} are {keys!r}; expected a table, {{'lr': [0.01]}}.")
     return [f"{method}.{key}={_text(v)}" for method, keys in value.items() for key, v in keys.items()]
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -264,6 +264,8 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"pace": 2.0}, "pace needs pace_ratio"),
         (np.full((4, 32, 32, 3), 300, np.uint16), [0] * 4, {}, "images are uint16; expected uint8"),
         ([[1], [1, 2]], [0] * 4, {}, "images do not have one shape"),
+        (np.zeros((4, 3, 32, 32), np.uint8), [0] * 4, {}, "Channels first: images.transpose"),
+        (np.zeros((4, 32, 32), np.uint8), [0] * 4, {}, "Gray images: numpy.stack"),
         (np.zeros((4, 32, 32, 3), bool), [0] * 4, {}, "images are bool; expected uint8"),
         (np.zeros((4, 32, 32, 3), np.uint8), [True] * 4, {}, "labels are bool; expected whole numbers"),
     ],
@@ -345,6 +347,25 @@ def test_a_network_without_finite_weights_is_refused(net: nn.Sequential, value: 
 def test_objects_in_place_of_names_are_answered_with_the_names(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ttabench.UserError, match=says):
         ttabench.run_sweep(**{"methods": ["source"], "corruptions": "fog", **options})
+
+
+@pytest.mark.parametrize("lr", [0.5, [0.5], (0.5,), "0.5"])
+def test_settings_are_tables_as_in_a_sweep_file(tmp_path: Path, lr: object) -> None:
+    cells = ttabench.run_sweep(
+        "tent",
+        "resnet18",
+        set={"tent": {"lr": lr}},
+        corruptions="fog",
+        limit=20,
+        workers=0,
+        out=tmp_path / "r",
+    )
+    assert set(cells["method"]) == {"source", "tent[lr=0.5]"}
+
+
+def test_a_table_of_settings_has_a_table_for_each_method(tmp_path: Path) -> None:
+    with pytest.raises(ttabench.UserError, match=r"the settings of tent are 0.5; expected a table"):
+        ttabench.run_sweep("tent", "resnet18", set={"tent": 0.5}, out=tmp_path / "r")
 
 
 def test_a_sweep_file_and_arguments_that_win_over_it(

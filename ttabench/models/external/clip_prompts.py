@@ -22,8 +22,8 @@ DIGITS = tuple(f"number {digit}" for digit in range(10))
 def class_names(dataset: Dataset) -> tuple[str, ...]:
     """What the classes are called, in the order of the labels.
 
-    Of own folders the names of the class folders, of CIFAR-10 and digits as here, of ImageNet as open_clip has
-    them. Raises UserError for a dataset whose classes have no names.
+    Of own folders the names of the class folders, of CIFAR-10 and digits as here, of ImageNet as open_clip
+    has them. Raises UserError for a dataset whose classes have no names.
     """
     folders = tuple(str(name).replace("_", " ") for name in getattr(dataset, "classes", ()))
     own = len(folders) == dataset.num_classes
@@ -41,8 +41,8 @@ def class_names(dataset: Dataset) -> tuple[str, ...]:
         return folders
     raise UserError(
         f"the classes of {dataset.name} have no names, which a CLIP head is made of; expected cifar10-c, "
-        "digits-c, imagenet-c, or image files in class folders: arrays, as ttabench data generate makes them, "
-        "hold no names."
+        "digits-c, imagenet-c, or image files in class folders; arrays hold no names, such as those of "
+        "ttabench data generate."
     )
 
 
