@@ -74,6 +74,8 @@ def _settings(name: str) -> None:
     """The settings of one method: their defaults, or what ``tent[lr=0.1]`` makes of them."""
     from ttabench.cli._facts import method
     from ttabench.cli._table import table
+    from ttabench.registry import entry_points
+    from ttabench.sweep.batch_rate import RATE, RATES
 
     fact = method(name)
     if not fact["settings"]:
@@ -88,6 +90,8 @@ def _settings(name: str) -> None:
     if fact["about_settings"]:
         print(fact["about_settings"])
     first, name = fact["settings"][0]["name"], name.partition("[")[0]
+    if name in entry_points(RATES):
+        print(f"{RATE} at another --batch-size: as in official scripts, see --batch-rate of ttabench sweep.")
     print(f"To set one: --methods {name}[{first}=…], or --set {name}.{first}=….")
 
 

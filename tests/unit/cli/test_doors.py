@@ -300,6 +300,8 @@ def test_settings_tell_range_meaning_and_where_they_are_from(
         "--set tent.",
     ):
         assert told in out
+    assert "lr at another --batch-size: as in official scripts, see --batch-rate" in out
+    assert "--batch-rate" not in ttabench("list", "settings", "quantile").out
     assert "has no settings" in ttabench("list", "settings", "source").out
     rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
     assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
