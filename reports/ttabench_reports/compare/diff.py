@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ttabench.errors import counted
-from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import first_lines
-from ttabench_reports.compare.verdicts import KEY, card_pairs, match
+from ttabench_reports.compare.verdicts import card_pairs, in_other_protocols, match
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-SAME_CELL = tuple(name for name in KEY if name not in (*PROTOCOL, "history"))
 
 
 @dataclass(frozen=True)
@@ -42,23 +39,18 @@ class Diff:
 def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | str | Side) -> Diff:
     """Compare the cards of two results folders or ``cells.csv`` files. Raises UserError for anything else.
 
-    A cell is matched with the one of the same protocol, else with one of another.
+    A cell is matched with the one of the same protocol, else with one of another: :func:`in_other_protocols`.
     """
     one, other = side(first, "first results"), side(second, "second results")
     both, _ = match(one, other)
-    alone = {word: both[both["_merge"] == word] for word in ("left_only", "right_only")}
-    moved = alone["left_only"][[*SAME_CELL, "cell_id_before"]].merge(
-        alone["right_only"][[*SAME_CELL, "cell_id_after"]], on=list(SAME_CELL)
-    )
-    moved = moved.drop_duplicates("cell_id_before").drop_duplicates("cell_id_after").assign(_merge="both")
-
+    moved = in_other_protocols(both).assign(_merge="both")
     pairs = chain(card_pairs(both, one, other), card_pairs(moved, one, other))
     return Diff(
         names=(one.name, other.name),
         differences=tuple(differences(pairs, whole=one.whole and other.whole)),
         matched=int((both["_merge"] == "both").sum()) + len(moved),
-        only_first=len(alone["left_only"]) - len(moved),
-        only_second=len(alone["right_only"]) - len(moved),
+        only_first=int((both["_merge"] == "left_only").sum()) - len(moved),
+        only_second=int((both["_merge"] == "right_only").sum()) - len(moved),
     )
 
 

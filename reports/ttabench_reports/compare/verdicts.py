@@ -24,7 +24,9 @@ from ttabench_reports.words import naming
 
 # The compute ratio of a pace is measured anew for each folder.
 OF_PROTOCOL = tuple(name for name in PROTOCOL if name != "pace_ratio")
-KEY = ("method", "arch", "dataset", "corruption", "severity", "seed", *OF_PROTOCOL, "history")
+SAME_CELL = ("method", "arch", "dataset", "corruption", "severity", "seed")
+"""What a cell keeps under another protocol."""
+KEY = (*SAME_CELL, *OF_PROTOCOL, "history")
 MEAN_OVER = ("corruption", "seed", "history")
 MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 """What the cells of a mean share."""
@@ -200,6 +202,29 @@ def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
     return both, (left_twins, right_twins)
 
 
+def in_other_protocols(both: pd.DataFrame) -> pd.DataFrame:
+    """Cells that only one side has, paired one to one with those of the other side under another protocol.
+
+    The pairs that differ in the fewest columns of the protocol come first, so that online stays with online.
+    The rest of :data:`KEY` and the ids have the suffixes ``_before`` and ``_after``.
+    """
+    may_differ = KEY[len(SAME_CELL) :]
+    sides = [
+        both.loc[both["_merge"] == word, [*KEY, cell_id]]
+        for word, cell_id in (("left_only", "cell_id_before"), ("right_only", "cell_id_after"))
+    ]
+    pairs = sides[0].merge(sides[1], on=list(SAME_CELL), suffixes=("_before", "_after"))
+    unlike = sum((pairs[f"{name}_before"] != pairs[f"{name}_after"]).astype(int) for name in may_differ)
+    nearest = pairs.assign(_unlike=unlike).sort_values("_unlike", kind="stable")
+    partner: dict[str, str] = {}
+    taken: set[str] = set()
+    for one, other in zip(nearest["cell_id_before"], nearest["cell_id_after"], strict=True):
+        if one not in partner and other not in taken:
+            partner[one] = other
+            taken.add(other)
+    return pairs[pairs["cell_id_before"].map(partner) == pairs["cell_id_after"]]
+
+
 def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
     """(method, architecture, data set) and the two cards of each cell that both sides have."""
     paired = both[both["_merge"] == "both"]
@@ -354,9 +379,7 @@ def _other_ratio(both: pd.DataFrame) -> Iterator[str]:
 
 def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
     """Whether missing cells are there under another protocol."""
-    by = [name for name in KEY if name not in (*PROTOCOL, "history")]
-    missing, new = (both[both["_merge"] == one] for one in ("left_only", "right_only"))
-    pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
+    pairs = in_other_protocols(both)
     for name in OF_PROTOCOL:
         before, after = f"{name}_before", f"{name}_after"
         changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])

@@ -45,7 +45,7 @@ from ttabench_reports.compare.diff import Diff
 from ttabench_reports.compare.one_sided_tests import cells_fell, mean_fell
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import describe, describe_mean, first_lines, nothing, p_text
-from ttabench_reports.compare.verdicts import KEY, Bounds, Comparison
+from ttabench_reports.compare.verdicts import KEY, Bounds, Comparison, in_other_protocols, match
 
 
 def text(content: RenderableType) -> list[str]:
@@ -509,6 +509,31 @@ def test_a_cell_meets_one_cell_of_another_protocol() -> None:
     for first, second, counts in ((one, two, (1, 0, 1)), (two, one, (1, 1, 0))):
         result = diff(first, second)
         assert (result.matched, result.only_first, result.only_second) == counts
+
+
+def test_cells_of_another_protocol_meet_those_that_are_most_like_them() -> None:
+    """Online stays with online, and both sentences on the protocol name only what was changed."""
+    online = cells(("tent", "source"), ("cct",))
+    both = pd.concat([online, online.assign(mode="offline", epochs=3)], ignore_index=True)
+    both["cell_id"] = [f"{row:064x}" for row in range(len(both))]
+    for first, second in ((both, both.assign(precision="tf32")), (both, both[::-1].assign(precision="tf32"))):
+        result = diff(first, second)
+        assert (result.matched, result.only_first, result.only_second) == (60, 0, 0)
+        assert [one.key for one in result.differences] == ["protocol.precision"]
+        assert [*compare(first, second).warnings] == [
+            f"not the same protocol: {name}: precision float32 → tf32." for name in ("source", "tent")
+        ]
+    result = diff(both, online.assign(precision="tf32"))
+    assert (result.matched, result.only_first, result.only_second) == (30, 30, 0)
+    assert [one.key for one in result.differences] == ["protocol.precision"]
+
+
+def test_of_two_orders_each_cell_meets_the_one_of_its_history() -> None:
+    one = cells(("tent",), ("cct",), corruptions=("fog",), reset="continual")
+    orders = pd.concat([one.assign(history=name) for name in ("snow", "frost")], ignore_index=True)
+    pairs = in_other_protocols(match(side(orders), side(orders[::-1].assign(precision="tf32")))[0])
+    assert len(pairs) == 2
+    assert (pairs["history_before"] == pairs["history_after"]).all()
 
 
 def test_fifty_differences_are_shown() -> None:
