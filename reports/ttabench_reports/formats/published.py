@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +94,7 @@ def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
     else:
         lines += _grid(HEADS, _rows(matched))
         lines += ["Mean accuracy (%) over the fifteen corruptions.", ""]
-        lines += [*(f"- `{name}`: {_source(name)}" for name in dict.fromkeys(matched["publication"])), ""]
+        lines += [*(f"- `{name}`: {source}" for name, source in dict.fromkeys(_sources(matched))), ""]
     columns = ["dataset", "arch", "method", "publication", "why_not"]
     unmatched = numbers[numbers["why_not"] != ""].drop_duplicates(columns)
     if len(unmatched):
@@ -112,29 +112,34 @@ def _grid(heads: Sequence[str], rows: list[list[str]]) -> list[str]:
     return [*map(table_row, lines), ""]
 
 
-def _source(name: str) -> str:
-    publication = catalog()[name]
-    weights = f"; weights: {publication.weights}" if publication.weights else ""
-    return f"{publication.source}; {publication.where}{weights}"
+def _sources(matched: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Of each row, its publication and where the number is from."""
+    for name, base in zip(matched["publication"], matched["base"], strict=True):
+        publication = catalog()[name]
+        weights = f"; weights: {words}" if (words := publication.weights_of(base)) else ""
+        yield name, f"{publication.source}; {publication.where}{weights}"
 
 
 def _sheet(matched: pd.DataFrame) -> Sheet:
     """The means that have a published number of the same setting; a footnote says where it is from."""
-    letters = dict(zip(dict.fromkeys(matched["publication"]), string.ascii_lowercase, strict=False))
+    sources = [*_sources(matched)]
+    letters = dict(zip(dict.fromkeys(sources), string.ascii_lowercase, strict=False))
+    marked = matched.assign(mark=[letters.get(source, "") for source in sources])
     groups = [
-        Group(naming.where(naming.dataset(str(dataset)), severity), [list(_lines(members, letters))])
-        for (dataset, severity), members in matched.groupby(["dataset", "severity"], sort=False)
+        Group(naming.where(naming.dataset(str(dataset)), severity), [list(_lines(members))])
+        for (dataset, severity), members in marked.groupby(["dataset", "severity"], sort=False)
     ]
     caption = "Mean accuracy (%) over the fifteen corruptions, beside published numbers of the same setting."
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Ours"), Head("Published"), Head("Difference")]
-    notes = {letter: f"{name}: {_source(name)}" for name, letter in letters.items()}
+    notes = {letter: f"{name}: {source}" for (name, source), letter in letters.items()}
     footer = "Difference: ours minus the published number."
     return Sheet("published_means", caption, footer, heads, groups, labels=2, notes=notes)
 
 
-def _lines(matched: pd.DataFrame, letters: Mapping[str, str]) -> Iterator[Line]:
-    for _, arch, method, ours, published, difference, publication in _rows(matched):
-        beside = Entry(published, marks=letters.get(publication, ""))
+def _lines(marked: pd.DataFrame) -> Iterator[Line]:
+    for row, mark in zip(_rows(marked), marked["mark"], strict=True):
+        _, arch, method, ours, published, difference, _ = row
+        beside = Entry(published, marks=mark)
         yield [Entry(arch), Entry(method), Entry(ours), beside, Entry(minus(difference))]
 
 

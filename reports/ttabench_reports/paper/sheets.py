@@ -47,15 +47,21 @@ def of_paper(ours: Ours, dataset: str, arch: str, method: str, severity: int = 5
 
 
 class _Notes(Notes):
-    """Footnotes: why a number of ours is missing."""
+    """Footnotes: why a number of ours is missing, and where the paper has one of its own from."""
 
-    def three(self, ours: float, paper: float, why: str, *, signed: bool = False) -> list[Entry]:
-        """Ours, the paper's, and the difference of the printed numbers."""
+    def three(
+        self, ours: float, paper: float, why: str, *, signed: bool = False, origin: str = ""
+    ) -> list[Entry]:
+        """Ours, the paper's (of that `origin`), and the difference of the printed numbers."""
         form = naming.points if signed else naming.number
         mine = _number(ours, form)
         cell = Entry(mine) if mine else Entry("–", marks=self.letter(why or "not measured"))
         gap = _number(_gap(ours, paper), naming.points)
-        return [cell, Entry(_number(paper, form) or "–"), Entry(gap, small=True)]
+        return [cell, self.paper(_number(paper, form), origin), Entry(gap, small=True)]
+
+    def paper(self, text: str, origin: str) -> Entry:
+        """A number of the paper; `origin` says where it is from, if not its own."""
+        return Entry(text or "–", marks=self.letter(origin) if text and origin else "")
 
 
 def _number(value: float, form: Callable[[float], str]) -> str:
@@ -108,13 +114,13 @@ def table2(ours: Ours) -> Sheet:
             name, arch = approach.split("-")
             method = METHOD if name == "quantile" else name
             found = of_paper(ours, f"{clean}-c", arch, method)
-            row = printed[clean]
+            row, origin = printed[clean], theirs.taken_from(method, arch)
             drop = _gap(found.clean, found.value(MEAN))
             block.append([
                 Entry(f"{naming.method(method)} on {naming.arch(arch)}"),
-                *notes.three(found.clean, float(row["clean"]), found.why),
-                *notes.three(found.value(MEAN), float(row["corrupted"]), found.why),
-                *notes.three(drop, float(row["printed_drop"]), found.why),
+                *notes.three(found.clean, float(row["clean"]), found.why, origin=origin),
+                *notes.three(found.value(MEAN), float(row["corrupted"]), found.why, origin=origin),
+                *notes.three(drop, float(row["printed_drop"]), found.why, origin=origin),
             ])  # fmt: skip
         groups.append(Group(_dataset(ours, f"{clean}-c"), [block]))
     heads, over = _heads("Method", groups=("Clean", "Corrupted", "Drop"))
@@ -171,7 +177,8 @@ def others(ours: Ours) -> Sheet:
                 found = of_paper(ours, dataset, arch, method)
                 value = _number(found.value(MEAN), naming.number)
                 line.append(Entry(value) if value else Entry("–", marks=notes.letter(found.why)))
-            line.append(Entry(_number(theirs.accuracy(dataset, "resnet18", method), naming.number) or "–"))
+            paper = _number(theirs.accuracy(dataset, "resnet18", method), naming.number)
+            line.append(notes.paper(paper, theirs.taken_from(method, "resnet18")))
             block.append(line)
         groups.append(Group(_dataset(ours, dataset), [block]))
     heads = [
@@ -213,13 +220,17 @@ COLUMNS = (*CORRUPTIONS, MEAN)
 
 @dataclass(frozen=True)
 class _Row:
-    """Accuracies in percent, or points, in :data:`COLUMNS`: ours and the paper's; `why` ours are missing."""
+    """Accuracies in percent, or points, in :data:`COLUMNS`: ours and the paper's.
+
+    `why` ours are missing; the `origin` of the paper's, if not its own.
+    """
 
     name: str
     ours: Sequence[float]
     paper: Sequence[float]
     why: str
     form: Callable[[float], str] = naming.number
+    origin: str = ""
 
     @property
     def printed(self) -> bool:
@@ -231,7 +242,10 @@ def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **set
     base = method.partition("[")[0]
     found = ours.find(dataset, arch, base, **settings) if settings else of_paper(ours, dataset, arch, base)
     paper = [theirs.accuracy(dataset, arch, method, c) for c in COLUMNS]
-    return _Row(name or naming.method(method), [found.value(c) for c in COLUMNS], paper, found.why)
+    return _Row(
+        name or naming.method(method), [found.value(c) for c in COLUMNS], paper, found.why,
+        origin=theirs.taken_from(base, arch),
+    )  # fmt: skip
 
 
 def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
@@ -239,7 +253,11 @@ def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
     mine = [_number(value, row.form) for value in row.ours]
     mark = "" if all(mine) else notes.letter(row.why or "not every corruption was measured")
     yield [Entry(row.name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
-    yield [Entry(""), Entry("paper"), *(Entry(_number(value, row.form) or "–") for value in row.paper)]
+    yield [
+        Entry(""),
+        notes.paper("paper", row.origin),
+        *(Entry(_number(value, row.form) or "–") for value in row.paper),
+    ]
     gaps = [_gap(*pair) for pair in zip(row.ours, row.paper, strict=True)]
     yield [Entry(""), Entry("diff."), *(Entry(_number(gap, naming.points), small=True) for gap in gaps)]
 

@@ -6,9 +6,10 @@ import math
 from functools import cache
 
 from ttabench_reports.paper.ours import PAPER
-from ttabench_reports.published.catalog import accuracies, rows
+from ttabench_reports.published.catalog import accuracies, catalog, rows
+from ttabench_reports.words import naming
 
-__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "increase", "severities"]
+__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "increase", "severities", "taken_from"]
 
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 ARCHS = ("resnet18", "cct", "cvt", "vit_lite")
@@ -24,6 +25,12 @@ def _numbers() -> dict[tuple[str, str, str, str], float]:
 def accuracy(dataset: str, arch: str, method: str, corruption: str = "mean") -> float:
     """Percent, at severity 5; NaN where the paper has none. `method` by its name here."""
     return _numbers().get((dataset, arch, method, corruption), math.nan)
+
+
+def taken_from(method: str, arch: str) -> str:
+    """Where the paper has a method's numbers from, if they are not its own; else ""."""
+    other = catalog()[PAPER].taken_from(method)
+    return f"the paper's number is from {other}, on another {naming.arch(arch)}" if other else ""
 
 
 def increase(dataset: str, arch: str, corruption: str) -> float:

@@ -134,8 +134,8 @@ def _differences(
 
 def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[str]:
     """What may differ all the same."""
-    if publication.weights:
-        yield f"weights: {publication.weights}"
+    if weights := publication.weights_of(base):
+        yield f"weights: {weights}"
     theirs = publication.setting_of(base, ours["dataset"])
     if "remark" in theirs:
         yield str(theirs["remark"])

@@ -38,6 +38,15 @@ class Publication:
         """The setting of a number: the publication's, the data set's, the method's; the last wins."""
         return {**self.setting, **self.datasets.get(dataset, {}), **self.methods.get(method, {})}
 
+    def taken_from(self, method: str) -> str:
+        """The other publication that the numbers of a method are copied from; "": they are its own."""
+        return str(self.methods.get(method, {}).get("source", ""))
+
+    def weights_of(self, method: str) -> str:
+        """Where the weights behind the numbers of a method are from, if they are not those here."""
+        other = self.taken_from(method)
+        return f"those of {other}, where the numbers are from" if other else self.weights
+
     def method(self, published: str) -> str:
         """The label here of a published method: of ``quantile[lr=1]``, ``quantile_paper[lr=1]``."""
         if published in self.here:

@@ -70,6 +70,19 @@ def test_table_2_has_one_row_of_cct_whatever_its_weights_are_called() -> None:
     ]
 
 
+def test_each_number_that_the_paper_took_from_another_article_has_a_note() -> None:
+    made = ours(measured("sotta", accuracy=80.0, clean_accuracy=92.0))
+    said = "the paper's number is from SoTTA's own article, on another ResNet18"
+    places = {"paper_table2": 2 * 3, "paper_methods": 2, "paper_appendix_cifar10-c": 1}
+    for sheet in (sheets.table2(made), sheets.others(made), next(sheets.appendix(made))):
+        (letter,) = (letter for letter, text in sheet.notes.items() if text == said)
+        marked = [cell.text for group in sheet.groups for line in group.lines for cell in line
+                  if cell.marks == letter]  # fmt: skip
+        assert len(marked) == places[sheet.name], sheet.name
+        assert set(marked) <= {"paper", "95.2", "78.6", "82.2", "60.5", "13.0", "18.1"}
+    assert said not in sheets.table1(made).notes.values()
+
+
 def test_table_3_has_the_rows_of_the_paper_and_no_others() -> None:
     frames = [
         measured(arch="cct", dataset="cifar100-c", accuracy=60.0 + n, minibatch=batch, points=points)

@@ -365,6 +365,30 @@ def test_the_report_format(tmp_path: Path) -> None:
         assert "tent2021" in compiled(tmp_path, document)
 
 
+def test_numbers_from_another_article_are_not_of_the_publications_networks(tmp_path: Path) -> None:
+    """SoTTA's in the quantile-matching paper are those of SoTTA's own article."""
+    setting = {"datasets": ("cifar10-c",), "n_images": 10_000, "accuracy": lambda row: 80.0}
+    frame = cells(("source", "sotta"), ("resnet18",), batch_size=64, **setting)
+    write(frame, tmp_path)
+    table = pd.read_csv(tmp_path / "published.csv")
+    means = table[(table["corruption"] == "mean") & (table["publication"] == "quantile2026")]
+    remarks = means.set_index("method")["remark"]
+    assert remarks["source"].startswith("weights: trained by the authors")
+    assert remarks["sotta"] == "weights: those of SoTTA's own article, where the numbers are from"
+    notes = [
+        line for line in (tmp_path / "published.md").read_text().splitlines() if "- `quantile2026`" in line
+    ]
+    assert {("trained by" in line, "SoTTA's own article" in line) for line in notes} == {
+        (True, False), (False, True),
+    }  # fmt: skip
+    latex = (tmp_path / "published_means.tex").read_text()
+    number, note = (
+        r"SoTTA & 80\.0 & 82\.2\\textsuperscript\{(\w)\}",
+        r"\{\1\}\\,quantile2026: [^{]*SoTTA's own article",
+    )
+    assert re.search(f"{number}.*{note}", latex, re.DOTALL)
+
+
 def test_without_a_published_number_there_is_no_latex(tmp_path: Path) -> None:
     paths = write(cells(), tmp_path)
     assert [path.suffix for path in paths] == [".csv", ".md"]
