@@ -74,6 +74,14 @@ class Ours:
         """The names of a network here, those that stand for it last."""
         return [*catalog()[PAPER].names(published), *self.nets.get(published, ())]
 
+    def measured_as(self, dataset: str, arch: str) -> str:
+        """The name under which a network was measured on a dataset; "" where it was not."""
+        if self.cells.empty:
+            return ""
+        here = self._of_network(dataset, arch)
+        names = here.loc[here["_last"] & here["accuracy"].notna(), "arch"]
+        return str(names.iloc[-1]) if len(names) else ""
+
     def find(self, dataset: str, arch: str, method: str, *, severity: int = 5, **settings: Any) -> Found:
         """A row by the paper's names of dataset and network, and by the method's name here."""
         key = (dataset, arch, method, severity, tuple(sorted(settings.items())))

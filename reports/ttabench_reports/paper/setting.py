@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from ttabench_reports.cells.method_facts import method_facts
@@ -13,6 +14,11 @@ from ttabench_reports.words import naming
 
 __all__ = ["sentences"]
 
+OFFICIAL = "official/"
+"""How the names of weights begin that the authors of a network have published."""
+Place = tuple[str, str]  # dataset and network, by the names of the paper
+OF_ITS_AUTHORS: tuple[Place, ...] = (("cifar10-c", "cct"), ("cifar100-c", "cct"))
+"""The networks that the paper did not train."""
 UNSTATED = ("epochs", "lr", "warmup", "regulariser", "confident")
 """Settings of the paper's method that the paper does not state."""
 
@@ -45,18 +51,47 @@ def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Ite
 
 def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
     clean = [words for dataset in theirs.DATASETS if (words := _clean_accuracies(ours, dataset))]
-    recipes = [name for name in str(facts.get("recipe", "")).split(", ") if name]
-    recipe = f" with the recipe{'s' * (len(recipes) > 1)} {_listed(recipes)}" if recipes else ""
-    yield (
-        f"Networks: trained here{recipe}, unless a note says otherwise; the "
-        "paper trained its own, and took CCT on CIFAR from its authors. Training differs, and with it "
-        "the features that are matched."
-    )
+    yield from _weights(ours, str(facts.get("recipe", "")))
     if clean:
         yield f"Accuracy (%) on clean images: {'; '.join(clean)}."
     for arch, names in facts.get("nets", {}).items():
         yield f"{naming.arch(arch)}: here {', '.join(map(naming.arch, names))}."
     yield from (f"{note.rstrip('.')}." for note in facts.get("notes", ()))
+
+
+def _weights(ours: Ours, recipe: str) -> Iterator[str]:
+    """Where the weights of the measured networks are from, here and in the paper."""
+    published, own, trained = list[Place](), list[Place](), list[Place]()
+    for place in product(theirs.DATASETS, theirs.ARCHS):
+        if name := ours.measured_as(*place):
+            official = name.startswith(OFFICIAL)
+            kind = published if official else own if {"/", ":"} & {*name} else trained
+            kind.append(place)
+    if published:
+        where = _places(ours, published)
+        yield f"Networks: {where}: the published weights of its authors, as in the paper on CIFAR."
+    if own:
+        yield f"Networks: {_places(ours, own)}: weights that others trained, which are not the paper's."
+    if trained:
+        recipes = [name for name in recipe.split(", ") if name]
+        by = f" with the recipe{'s' * (len(recipes) > 1)} {_listed(recipes)}" if recipes else ""
+        other = ", and took CCT on CIFAR from its authors" if {*OF_ITS_AUTHORS} & {*trained} else ""
+        yield (
+            f"Networks: {_places(ours, trained)}: trained here{by}, unless a note says otherwise; the paper "
+            f"trained its own{other}. Training differs, and with it the features that are matched."
+        )
+
+
+def _places(ours: Ours, places: Sequence[Place]) -> str:
+    """``ResNet18 and CCT on CIFAR10-C; CCT on CIFAR100-C``."""
+    archs: dict[str, list[str]] = {}
+    for dataset, arch in places:
+        names = archs.setdefault(naming.dataset(ours.dataset(dataset)), [])
+        names += [name for name in [naming.arch(arch)] if name not in names]
+    datasets: dict[str, list[str]] = {}
+    for dataset, of_dataset in archs.items():
+        datasets.setdefault(_listed(of_dataset), []).append(dataset)
+    return "; ".join(f"{names} on {_listed(where)}" for names, where in datasets.items())
 
 
 def _listed(names: Sequence[str]) -> str:

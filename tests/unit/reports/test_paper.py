@@ -158,6 +158,34 @@ def test_one_dataset_in_place_of_several_is_told_once() -> None:
     assert "CIFAR10-C: ResNet18 93.7 (paper: 92.0); CIFAR100-C: ResNet18 93.7 (paper: 72.5)" in clean
 
 
+def test_networks_are_trained_here_only_where_they_are() -> None:
+    def networks(made: Ours) -> list[str]:
+        said = sentences(made, {"recipe": "cross-entropy"})
+        return [line.removeprefix("Networks: ") for line in said if line.startswith("Networks: ")]
+
+    official = [
+        measured("source", "official/cct_7"), measured("source", "official/cct_7", dataset="cifar100-c")
+    ]  # fmt: skip
+    published = (
+        "CCT on CIFAR10-C and CIFAR100-C: the published weights of its authors, as in the paper on CIFAR."
+    )
+    assert networks(ours(*official)) == [published]
+    trained = [measured(arch=arch) for arch in ("resnet18", "vit_lite")]
+    both = networks(ours(*official, *trained))
+    assert both[0] == published
+    assert both[1].startswith("ResNet18 and ViT-Lite on CIFAR10-C: trained here with the recipe cross-")
+    assert "the paper trained its own. Training" in both[1]
+    (alone,) = networks(ours(measured("source", "cct")))
+    assert alone.startswith("CCT on CIFAR10-C: trained here")
+    assert "the paper trained its own, and took CCT on CIFAR from its authors." in alone
+    other = ours(measured("source", "timm/x"), nets={"resnet18": ["timm/x"]})
+    assert networks(other) == [
+        "ResNet18 on CIFAR10-C: weights that others trained, which are not the paper's."
+    ]
+    assert networks(ours()) == []
+    assert networks(ours(spoil(measured(), "failed", "out of memory", arch="resnet18"))) == []
+
+
 def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
     said = verdict(ours(
         measured("source", accuracy=53.9), measured(), measured("tent", accuracy=77.3),
