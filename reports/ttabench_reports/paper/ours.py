@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench_reports.cells.frames import USUAL
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import catalog
 
@@ -17,8 +18,14 @@ __all__ = ["PAPER", "Found", "Ours"]
 
 PAPER = "quantile2026"
 MEAN = "mean"
-NETWORK = ["arch", "checkpoint", "precision", "reset", "order", "limit", "contamination", "stream", "pace"]
+PROTOCOL = ("order", "reset", "contamination", "held_out", "stream", "pace")
+"""What of the protocol the paper's numbers have as is usual."""
+NETWORK = ["arch", "checkpoint", "fingerprint", "foreign", "precision", "limit", *PROTOCOL]
 """What the rows of a network share; mode and batch size are the method's."""
+ROW = ["method", "config", "mode", "batch_size", "epochs"]
+"""What the cells of a row share besides."""
+OFFLINE = ("quantile_paper", "quantile_strict", "quantile")
+"""The methods whose rows are offline. Source does not adapt; all others are online."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,9 @@ class Found:
 class Ours:
     """Lookups in `cells` (as :func:`load.read` gives them, or None).
 
-    All rows of a network on a dataset are of the same weights, precision and protocol, those that were
-    measured last: an increase over Source is not the difference of two networks.
+    All rows of a network on a dataset are of the same weights, data, precision and protocol: those of the
+    usual protocol that were measured last, and only where there are none, those of another. An increase over
+    Source is not the difference of two networks. Each row is of one mode and setting: see :func:`_one_row`.
 
     stands   the paper's dataset → the one that was measured in its place.
     nets     the paper's network → names under which it was run, beside those of the catalog.
@@ -74,13 +82,13 @@ class Ours:
         """The names of a network here, those that stand for it last."""
         return [*catalog()[PAPER].names(published), *self.nets.get(published, ())]
 
-    def measured_as(self, dataset: str, arch: str) -> str:
-        """The name under which a network was measured on a dataset; "" where it was not."""
+    def network(self, dataset: str, arch: str) -> Mapping[str, Any]:
+        """What the rows of a network on a dataset share, :data:`NETWORK`; empty where it was not measured."""
         if self.cells.empty:
-            return ""
+            return {}
         here = self._of_network(dataset, arch)
-        names = here.loc[here["_last"] & here["accuracy"].notna(), "arch"]
-        return str(names.iloc[-1]) if len(names) else ""
+        shared = here.loc[here["_chosen"] & here["accuracy"].notna(), NETWORK]
+        return {str(name): value for name, value in shared.iloc[-1].items()} if len(shared) else {}
 
     def find(self, dataset: str, arch: str, method: str, *, severity: int = 5, **settings: Any) -> Found:
         """A row by the paper's names of dataset and network, and by the method's name here."""
@@ -98,16 +106,22 @@ class Ours:
         every = every[(every["base"] == method) & (every["severity"] == severity)]
         fits = [all(held.get(k) == v for k, v in settings.items()) for held in every["_settings"]]
         every = every[pd.Series(fits, every.index, dtype=bool)]
-        here = every[every["_last"]]
+        here = every[every["_chosen"]]
         if every.empty:
             return Found(why=self.missing.get(dataset, "not measured"))
         if here.empty:
-            return Found(why="measured with other weights, or in another precision or protocol")
+            return Found(why="measured with other weights or data, or in another precision or protocol")
+        if method != "source":
+            mode = "offline" if method in OFFLINE else "online"
+            here = here[here["mode"] == mode]
+            if here.empty:
+                return Found(why=f"not measured {mode}")
         measured = here[here["accuracy"].notna()]
         if measured.empty:
             last = here.iloc[-1]
             return Found(why=f"{last['status']}: {last['reason']}" if last["reason"] else str(last["status"]))
-        measured, seeds = _of_whole_seeds(measured.drop_duplicates(["corruption", "seed"], keep="last"))
+        measured = _one_row(measured).drop_duplicates(["corruption", "seed"], keep="last")
+        measured, seeds = _of_whole_seeds(measured)
         by = measured.groupby("corruption")["accuracy"].mean()
         values = {str(name): float(value) for name, value in by.items()}
         main = [name for name in CORRUPTIONS if name in values]
@@ -123,7 +137,8 @@ class Ours:
     def _of_network(self, dataset: str, arch: str) -> pd.DataFrame:
         """The cells of a network on a dataset, in the order in which they were written.
 
-        `_last` are those that are alike in :data:`NETWORK` with the last measured one.
+        `_chosen` are those that are alike in :data:`NETWORK` with the last measured one of the usual
+        protocol, or of any where none is usual.
         """
         if (dataset, arch) not in self._networks:
             here = self.cells[
@@ -131,10 +146,24 @@ class Ours:
             ].sort_values("written", kind="stable")
             alike = map(str, here[NETWORK].itertuples(index=False, name=None))  # a missing number is alike
             used = pd.Series([*alike], here.index, dtype=object)
-            measured = used[here["accuracy"].notna()]
-            last = [measured.empty or each == measured.iloc[-1] for each in used]
-            self._networks[dataset, arch] = here.assign(_last=pd.Series(last, here.index, dtype=bool))
+            measured = here["accuracy"].notna()
+            usual = measured & (here[[*PROTOCOL]] == [USUAL[name] for name in PROTOCOL]).all(axis=1)
+            among = used[usual if usual.any() else measured]
+            chosen = used == among.iloc[-1] if len(among) else pd.Series(True, here.index)
+            self._networks[dataset, arch] = here.assign(_chosen=chosen)
         return self._networks[dataset, arch]
+
+
+def _one_row(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells that share :data:`ROW`: online before offline, the method's own epochs and the label with the
+    fewest settings first, then what was measured last.
+    """
+    rank = [
+        (mode == "offline", epochs > 0, label.count("="))
+        for mode, epochs, label in zip(cells["mode"], cells["epochs"], cells["method"], strict=True)
+    ]
+    first = cells[[each == min(rank) for each in rank]].iloc[-1]
+    return cells[(cells[ROW] == first[ROW]).all(axis=1)]
 
 
 def _of_whole_seeds(cells: pd.DataFrame) -> tuple[pd.DataFrame, int]:

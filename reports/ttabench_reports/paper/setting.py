@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from ttabench_reports.cells.frames import USUAL, differences_in
 from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
-from ttabench_reports.paper.ours import Found, Ours
+from ttabench_reports.paper.ours import PROTOCOL, Found, Ours
 from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper
 from ttabench_reports.words import naming
 
@@ -29,7 +30,13 @@ def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
         one for dataset in theirs.DATASETS for arch in theirs.ARCHS
         if (one := of_paper(ours, dataset, arch, METHOD)).about
     ]  # fmt: skip
-    return [*_images(ours, found, facts), *_networks(ours, facts), *_method(found), *_protocol(found, facts)]
+    return [
+        *_images(ours, found, facts),
+        *_networks(ours, facts),
+        *_method(found),
+        *_protocol(ours),
+        *_rest(found, facts),
+    ]
 
 
 def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
@@ -63,7 +70,7 @@ def _weights(ours: Ours, recipe: str) -> Iterator[str]:
     """Where the weights of the measured networks are from, here and in the paper."""
     published, own, trained = list[Place](), list[Place](), list[Place]()
     for place in product(theirs.DATASETS, theirs.ARCHS):
-        if name := ours.measured_as(*place):
+        if name := str(ours.network(*place).get("arch", "")):
             official = name.startswith(OFFICIAL)
             kind = published if official else own if {"/", ":"} & {*name} else trained
             kind.append(place)
@@ -131,7 +138,21 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
     yield from (f"{naming.method(METHOD)}: {deviations}." for deviations in sorted(known - {""}))
 
 
-def _protocol(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
+def _protocol(ours: Ours) -> Iterator[str]:
+    """What is not usual in the protocol, by the networks of which there is nothing usual."""
+    unusual: dict[str, list[Place]] = {}
+    for place in product(theirs.DATASETS, theirs.ARCHS):
+        fields = {name: value for name, value in ours.network(*place).items() if name in PROTOCOL}
+        unusual.setdefault(differences_in(USUAL, fields), []).append(place)
+    for words, places in unusual.items():
+        if words:
+            yield (
+                f"Protocol: {_places(ours, places)}: {words}; the paper has images in random order, and each "
+                "corruption by itself."
+            )
+
+
+def _rest(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
     for precision in sorted({str(one.about["precision"]) for one in found} - {"float32"}):
         archs = sorted(
             {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}

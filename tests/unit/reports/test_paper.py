@@ -10,8 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.cases import each
 from tests.unit import tex
 from tests.unit.made_cells import cells, spoil
+from ttabench_reports.cells.frames import checked
 from ttabench_reports.paper import sheets, theirs, write
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
@@ -28,10 +30,11 @@ def measured(
 ) -> pd.DataFrame:  # fmt: skip
     """A row of a method; of the paper's method with its settings."""
     settings = {"minibatch": minibatch, "quantiles_per_class": points, "epochs": 10}
-    return cells(
+    more = {"mode": "offline" if method.startswith("quantile") else "online"} | more
+    return checked(cells(
         (method,), (arch,), datasets=(dataset,), accuracy=lambda row: accuracy, config=json.dumps(settings),
         n_images=10_000, processor="NVIDIA H200", device_mb=3858.0, host_mb=207.0, **more,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def ours(*frames: pd.DataFrame, **more: Any) -> Ours:
@@ -134,7 +137,7 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     assert table["Quantile (paper), bank in host memory"][1:5] == ["2.10", "2.03", "3,858", "1,429"]
     assert table["Quantile without the decorruptor"][1:5] == ["–", "1.44", "–", "765"]
     bare = row.assign(
-        base="quantile_strict", seconds=9.0, device_mb=None,
+        base="quantile_strict", seconds=9.0, device_mb=float("nan"),
         config=json.dumps({"decorruptor": "offset", "epochs": 10}),
     )  # fmt: skip
     sheet = sheets.time(ours(row, bare))
@@ -208,7 +211,7 @@ def test_an_increase_is_of_one_network_and_a_mean_of_whole_seeds_in_one_precisio
     again = measured("source", accuracy=63.9, checkpoint="b", written=2e9)
     sheet = sheets.table1(ours(*before, again))
     assert lines(sheet)[0][1::3] == ["63.9", "–", "–"]
-    assert "measured with other weights, or in another precision or protocol" in sheet.notes.values()
+    assert "measured with other weights or data, or in another precision or protocol" in sheet.notes.values()
 
     some = [measured(seeds=(seed,), accuracy=90.0, corruptions=("fog", "snow")) for seed in (1, 2)]
     found = ours(measured(), *some).find("cifar10-c", "resnet18", "quantile_paper")
@@ -221,6 +224,59 @@ def test_an_increase_is_of_one_network_and_a_mean_of_whole_seeds_in_one_precisio
     faster = measured(precision="tf32", accuracy=44.5, corruptions=("fog", "snow"), written=2e9)
     found = ours(measured(), faster).find("cifar10-c", "resnet18", "quantile_paper")
     assert (found.value("fog"), found.why) == (44.5, "2 of 15 corruptions")
+
+
+def test_a_row_is_of_one_mode_and_one_setting_whatever_else_the_folder_has() -> None:
+    """Cells that were added later, with other modes, epochs, settings or sizes of a batch."""
+
+    def mean(*frames: pd.DataFrame, method: str = "tent") -> Any:
+        return ours(*frames).find("cifar10-c", "resnet18", method)
+
+    later: dict[str, Any] = {"corruptions": ("fog", "snow"), "accuracy": 10.0, "written": 2e9}
+    offline = measured("tent", mode="offline", epochs=3, **later)
+    found = mean(measured("tent", accuracy=77.0), offline)
+    assert (found.value("mean"), found.value("fog")) == pytest.approx((77.0, 77.0))
+    assert mean(offline).why == "not measured online"
+    added = measured("tent[lr=0.01]", **later)
+    assert mean(measured("tent", accuracy=77.0), added).value("fog") == 77.0
+    assert mean(added).value("fog") == 10.0
+    sizes = mean(measured("tent", accuracy=77.0), measured("tent", batch_size=64, **later))
+    assert (sizes.value("fog"), sizes.why) == (10.0, "2 of 15 corruptions")
+
+    paper = "quantile_paper"
+    assert mean(measured(), measured(mode="online", **later), method=paper).value("fog") == 64.5
+    assert mean(measured(), measured(epochs=3, **later), method=paper).value("fog") == 64.5
+    assert mean(measured(mode="online"), method=paper).why == "not measured offline"
+    source = measured("source", mode="offline", batch_size=512)
+    assert mean(source, method="source").value("mean") == 64.5
+
+
+@each(
+    ("unusual", "words"),
+    [
+        ({"order": "dirichlet(0.1)"}, "dirichlet(0.1) order"), ({"reset": "continual"}, "continual"),
+        ({"contamination": "noise(0.2)"}, "contaminated by noise(0.2)"),
+        ({"held_out": 0.5}, "50 % held out"), ({"pace": 1.0}, ""),
+    ],
+)  # fmt: skip
+def test_the_usual_protocol_comes_first_and_another_is_named(unusual: dict[str, Any], words: str) -> None:
+    usual = [measured("source", accuracy=53.9), measured()]
+    other = [
+        measured(method, accuracy=30.0, written=2e9, **unusual) for method in ("source", "quantile_paper")
+    ]
+    both = ours(*usual, *other)
+    assert lines(sheets.table1(both))[0][1::3] == ["53.9", "64.5", "+10.6"]
+    assert not any(line.startswith("Protocol: ") for line in sentences(both, {}))
+    alone = ours(*other)
+    assert lines(sheets.table1(alone))[0][1::3] == ["30.0", "30.0", "+0.0"]
+    (said,) = (line for line in sentences(alone, {}) if line.startswith("Protocol: "))
+    assert said.startswith(f"Protocol: ResNet18 on CIFAR10-C: {words}")
+
+
+def test_other_images_under_one_name_are_not_of_the_same_row() -> None:
+    before, after = (measured("source", fingerprint=name, written=n) for name, n in (("a", 1e9), ("b", 2e9)))
+    found = ours(before, after[after["corruption"] == "fog"]).find("cifar10-c", "resnet18", "source")
+    assert found.why == "1 of 15 corruptions"
 
 
 def test_the_appendix_has_increases_as_printed_and_the_table_behind_table_3() -> None:
