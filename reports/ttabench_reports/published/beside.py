@@ -21,8 +21,10 @@ _PROTOCOL = {
     "mode": "mode", "reset": "reset", "order": "order", "batch_size": "batch size", "epochs": "epochs",
     "precision": "precision",
 }  # fmt: skip
-# What none of the publications does; a result that does it is another setting.
+# What none of the publications states; a result that has it otherwise is taken for another setting.
 _USUAL = {"contamination": "", "held_out": 0.0, "precision": "float32", "stream": "", "pace": 0.0}
+_IN_WORDS = {"precision": "is in", "contamination": "is contaminated by", "held_out": "holds out"}
+_UNSTATED = "which the publication does not state"
 _NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source", "remark"))
 # Source neither adapts nor sees more than one image at a time.
 _NO_MATTER_TO_SOURCE = frozenset(("mode", "reset", "order", "batch_size", "epochs"))
@@ -122,13 +124,13 @@ def _differences(
             yield f"published for {word} {_spelled(theirs[name])}, ours is {_spelled(ours[name])}"
     for name, usual in _USUAL.items():
         if name in ours and name not in theirs and not _same(usual, ours[name]):
-            yield f"ours has {name.replace('_', ' ')} {ours[name]}, the published number has none"
+            yield f"ours {_IN_WORDS.get(name, 'has ' + name)} {ours[name]}, {_UNSTATED}"
     if "images" in theirs and ours.get("n_images") and not _same(theirs["images"], ours["n_images"]):
         yield f"published on {theirs['images']:,} images, ours on {int(ours['n_images']):,}"
     elif "chosen" in theirs and ours.get("limit"):
         yield f"the published images are {theirs['chosen']}, ours the first {int(ours['limit']):,}"
     elif "images" not in theirs and ours.get("limit"):
-        yield f"ours has the first {int(ours['limit']):,} images, the published number all"
+        yield f"ours has the first {int(ours['limit']):,} images; the publication does not state how many"
     yield from _settings(theirs, ours, base)
 
 
@@ -157,7 +159,7 @@ def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterat
             yield f"published with {key}={_spelled(value)}, ours has {_spelled(used)}"
     for key, text in label.items():
         if key not in wanted:
-            yield f"ours has {key}={text}, the published number has {base}'s usual settings"
+            yield f"ours has {key}={text}, {_UNSTATED}"
 
 
 def _in_label(method: str) -> dict[str, str]:
