@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ttabench.cli import _figure
 from ttabench.cli._folders import check_folder
 from ttabench.cli._table import table
@@ -83,6 +81,11 @@ class Asked:
     def small(self) -> Rehearsal | None:
         return Rehearsal(self.scale, self.out / "data") if self.scale < 1 else None
 
+    @property
+    def network_figures(self) -> list[str]:
+        """The figures that show a network and a dataset; the others show points or a drawing."""
+        return [name for name in self.figures if takes_bench(figure(name))]
+
 
 @dataclass
 class Facts:
@@ -94,7 +97,7 @@ class Facts:
     missing  the dataset of the paper → why it is not measured.
     left_out the table, network and dataset → why it could not be measured.
     figures  the figure → "" or why it is missing.
-    drawn    the figure → what it was drawn of.
+    drawn    the figure → what it was drawn of: options of ``ttabench figure``.
     """
 
     scale: float = 1.0
@@ -130,9 +133,11 @@ def run(asked: Asked) -> int:
     every = _every(asked)
     lacking = _lacking(asked, every)
     found = [task for task in every if task.dataset not in lacking]
+    shown = _shown(asked, found)
+    unshown = _lacking(asked, [shown] if shown else [])
     facts.scale = asked.scale
     facts.missing = {**facts.missing, **lacking}
-    _refuse_nothing(asked, found, lacking)
+    _refuse_nothing(asked, found, {**lacking, **unshown})
     for why in lacking.values():
         console.print(f"Left out: {why}")
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -142,7 +147,7 @@ def run(asked: Asked) -> int:
         console.print(f"\n[{number} of {len(found)}] {title(task.experiment)} {task.arch} on {task.dataset}")
         failed += _one(task, asked, facts, measured, alone=len(found) == 1)
         facts.keep(asked.out)
-    _draw(asked, found, facts, console)
+    _draw(asked, shown, next(iter(unshown.values()), ""), facts)
     facts.keep(asked.out)
     make_page(asked)
     return failed
@@ -226,12 +231,17 @@ def plan(asked: Asked) -> int:
 
 
 def _every(asked: Asked) -> list[Task]:
-    """The tasks. Raises UserError for names that no table has a place for, and where there is no task."""
+    """The tasks of tables.
+
+    Raises UserError for options that nothing uses, for names that no table has a place for, and where there
+    is no task.
+    """
+    _refuse_unused(asked)
     for arch in asked.archs:
         if not network_of(arch):
             raise UserError(
                 f"--archs {arch} stands for none of the paper's networks (ResNet18, CCT, CVT and ViT-Lite), "
-                "so no table has a place for it; run it with ttabench sweep."
+                "so no table has a place for it; run it with ttabench sweep or ttabench figure."
             )
         if not {"/", ":"} & {*arch}:
             resolve(arch, dataset=DATASETS[0], image_size=32)
@@ -246,6 +256,37 @@ def _every(asked: Asked) -> list[Task]:
         flags = " and ".join(f"{flag} {','.join(names)}" for flag, names in given.items() if names)
         raise UserError(f"{', '.join(asked.experiments)}: nothing is measured of {flags}; name others.")
     return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
+
+
+def _shown(asked: Asked, found: Sequence[Task]) -> Task | None:
+    """The network and dataset that figures show; None where no figure shows any.
+
+    ResNet18 as in the paper, or else the first: of the tasks that are measured, or where no table is asked
+    for of those that Table 1 would have.
+    """
+    if not asked.network_figures:
+        return None
+    of = found if asked.experiments else tasks("table1", asked.datasets, asked.archs)
+    return next((task for task in of if task.arch == "resnet18"), of[0] if of else None)
+
+
+def _refuse_unused(asked: Asked) -> None:
+    """Raises UserError for options that neither a table nor a figure that is asked for uses."""
+    if asked.experiments:
+        return
+    names = ", ".join(asked.figures)
+    of_tables = {
+        "--seeds": asked.seeds, "--precision": asked.precision != "float32",
+        "--per-gpu": asked.per_gpu != 1,
+    }  # fmt: skip
+    of_networks = {
+        "--datasets": asked.datasets, "--archs": asked.archs, "--recipe": asked.recipe,
+        "--device": asked.device != "auto",
+    }  # fmt: skip
+    for flag in (flag for flag, given in of_tables.items() if given):
+        raise UserError(f"{flag} is for tables, and --only names none ({names}); leave it out.")
+    for flag in (flag for flag, given in of_networks.items() if given and not asked.network_figures):
+        raise UserError(f"{flag} is for tables and for figures of a network, not for {names}; leave it out.")
 
 
 def _refuse_two(flag: str, names: Sequence[str], places: Callable[[str], Sequence[str]]) -> None:
@@ -284,7 +325,8 @@ def _refuse_two_scales(asked: Asked, facts: Facts) -> None:
 
 
 def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:
-    if found or (asked.figures and not asked.experiments):
+    drawable = not asked.experiments and {*asked.figures} - {*asked.network_figures}
+    if found or drawable or not lacking:
         return
     raise UserError(
         "none of the datasets is here.\n" + "\n".join(lacking.values())
@@ -320,9 +362,23 @@ def _state(weights: Weights, new: bool) -> str:
     return f"to train: {name}" if new else f"trained: {name}"
 
 
-def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
+def _prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
     """The task with its weights, small in a rehearsal; facts learn what stands for what."""
-    asked_for = task
+    task = _with_weights(asked_for, asked, facts)
+    name = dataset(task.dataset).name
+    published = stands_for(asked_for.dataset)
+    for each in [published] if published else datasets_of(task.experiment):
+        facts.stands |= {each: name}
+        facts.missing.pop(each, None)
+    network = network_of(asked_for.arch)
+    own = not asked.archs and task.arch == asked_for.arch  # published weights that the paper names
+    if not own and task.arch not in (network, *facts.nets.get(network, ())):
+        facts.nets.setdefault(network, []).append(task.arch)
+    return task
+
+
+def _with_weights(task: Task, asked: Asked, facts: Facts) -> Task:
+    """The task, small in a rehearsal, with its weights, which are trained if need be."""
     if asked.small is not None:
         task = asked.small.task(task)
     weights = _weights(task, asked, fetch=True)
@@ -334,15 +390,6 @@ def _prepared(task: Task, asked: Asked, facts: Facts) -> Task:
         facts.recipe = ", ".join(recipes)
         if not weights.model.ready:
             _train(weights, asked)
-    name = dataset(task.dataset).name
-    published = stands_for(asked_for.dataset)
-    for each in [published] if published else datasets_of(task.experiment):
-        facts.stands |= {each: name}
-        facts.missing.pop(each, None)
-    network = network_of(asked_for.arch)
-    own = not asked.archs and weights.arch == asked_for.arch  # published weights that the paper names
-    if not own and weights.arch not in (network, *facts.nets.get(network, ())):
-        facts.nets.setdefault(network, []).append(weights.arch)
     moved = task.on(task.dataset, weights.arch)
     grid = replace(moved.grid, checkpoint=weights.checkpoint, precision=asked.precision)
     return replace(moved, grid=grid)
@@ -374,20 +421,23 @@ def _measure(task: Task, asked: Asked) -> int:
 # ---- figures
 
 
-def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -> None:
-    """Each figure, of the first network and dataset that were measured; or why there is none."""
-    shown = next((task for task in found if task.arch == "resnet18"), found[0] if found else None)
-    bench, given = dict(BENCH), {}
-    if shown is not None:
-        ready = _prepared(shown, asked, facts)
-        given = {"arch": ready.arch, "dataset": ready.dataset, "device": asked.device}
-        given["checkpoint"] = ready.grid.checkpoint
+def _draw(asked: Asked, shown: Task | None, lacking: str, facts: Facts) -> None:
+    """Draw each figure, or note why there is none.
+
+    shown    the network and dataset of those that show one; `lacking` says why it is not here, or is "".
+    """
+    console = console_of_errors()
+    given, why = {}, lacking
+    if shown is not None and not lacking:
+        try:
+            given = _bench(shown, asked, facts)
+        except UserError as problem:
+            why = str(problem)
     for name in asked.figures:
         console.print(f"\nFigure {name}")
         settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
-        function = figure(name)
-        settings += OF_PAPER if "method" in options(function) else []
-        own = given if takes_bench(function) else {}
+        settings += OF_PAPER if "method" in options(figure(name)) else []
+        own = given if name in asked.network_figures else {}
         of = {**own, "settings": settings}
         files = [asked.out / "figures" / f"{name}.{kind}" for kind in KINDS]
         if facts.drawn.get(name) == of and all(file.exists() for file in files):
@@ -395,9 +445,20 @@ def _draw(asked: Asked, found: Sequence[Task], facts: Facts, console: Console) -
             continue
         facts.drawn.pop(name, None)
         try:
-            _figure.make(name, asked.out / "figures", own, {**bench, **own}, settings)
+            if why and name in asked.network_figures:
+                raise UserError(why)
+            _figure.make(name, asked.out / "figures", own, {**BENCH, **own}, settings)
             facts.figures[name], facts.drawn[name] = "", of
         except UserError as problem:
             facts.figures[name] = str(problem)
             console.print(f"Left out: {problem}")
         facts.keep(asked.out)
+
+
+def _bench(shown: Task, asked: Asked, facts: Facts) -> dict[str, str]:
+    """What ``ttabench figure`` is given for a figure of this network and dataset."""
+    ready = _with_weights(shown, asked, facts)
+    return {
+        "arch": ready.arch, "dataset": dataset(ready.dataset).name, "device": asked.device,
+        "checkpoint": ready.grid.checkpoint,
+    }  # fmt: skip

@@ -26,6 +26,7 @@ from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
 from ttabench_reports.published.audit import audit
 from ttabench_reports.sheets.sheet import Sheet
+from ttabench_reports.words import naming
 
 __all__ = ["write"]
 
@@ -54,8 +55,9 @@ def write(
 ) -> list[Path]:
     """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
 
-    facts  scale, recipe, stands, nets, missing, left_out, figures, notes: see `ttabench.cli._paper.Facts`;
-           other_images: the datasets in place of the paper's whose names do not speak of it.
+    facts  scale, recipe, stands, nets, missing, left_out, figures, drawn, notes: see
+           `ttabench.cli._paper.Facts`.
+    other_images   a fact too: the datasets in place of the paper's whose names do not speak of it.
     """
     small = facts.get("scale", 1) < 1
     about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
@@ -69,17 +71,25 @@ def write(
     curve = severity_curve(ours, to / "figures", CURVE)
     drawn = {**facts.get("figures", {}), CURVE: "" if curve else "no severity was measured"}
     figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
+    words = {name: _caption(name, facts.get("drawn", {}).get(name, {})) for name in WORDS}
     said = {
         "settings": sentences(ours, facts), "verdict": [] if small else verdict(ours),
         "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip
     page = _environment().get_template("paper.html.j2").render(
-        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, to),
+        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, words, to),
         **said,
     )  # fmt: skip
-    paper = _on_paper(to / "tables" / "paper.tex", said, figures, to, small=small)
+    paper = _on_paper(to / "tables" / "paper.tex", said, figures, words, to, small=small)
     return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(paper)]
+
+
+def _caption(name: str, of: Mapping[str, Any]) -> str:
+    """What a figure shows, and the network and dataset that it was drawn of, where it shows any."""
+    if not of.get("arch"):
+        return WORDS[name]
+    return f"{WORDS[name]} Drawn of {naming.arch(of['arch'])} on {naming.dataset(of['dataset'])}."
 
 
 def _csv(sheet: Sheet) -> str:
@@ -109,8 +119,9 @@ def _plain(text: str) -> str:
 
 
 def _on_paper(
-    file: Path, said: Mapping[str, Sequence[str]], figures: Mapping[str, str], to: Path, *, small: bool
-) -> Path:
+    file: Path, said: Mapping[str, Sequence[str]], figures: Mapping[str, str], words: Mapping[str, str],
+    to: Path, *, small: bool,
+) -> Path:  # fmt: skip
     """Put the sentences and the figures of the page into the document of the tables; its path."""
     here = {name: not why and (to / "figures" / f"{name}.pdf").exists() for name, why in figures.items()}
     head, body = file.read_text(encoding="utf-8").removesuffix(END).split(BEGIN, 1)
@@ -125,8 +136,8 @@ def _on_paper(
     }
     return write_text(file, "\n".join([
         head + BEGIN.rstrip(), f"\\section*{{{latex.escape(title)}}}", *_sections(before), r"\clearpage",
-        body.rstrip(), r"\clearpage", *(_figure(name) for name in figures if here[name]), *_sections(after),
-        END,
+        body.rstrip(), r"\clearpage", *(_figure(name, words[name]) for name in figures if here[name]),
+        *_sections(after), END,
     ]))  # fmt: skip
 
 
@@ -140,18 +151,18 @@ def _sections(sections: Mapping[str, Sequence[str]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _figure(name: str) -> str:
+def _figure(name: str, caption: str) -> str:
     """In the text, where it stands, so that nothing has to float."""
     return (
         "\\begin{center}\n"
         "\\includegraphics[width=0.8\\linewidth,height=0.42\\textheight,keepaspectratio]"
         f"{{../figures/{name}.pdf}}\\\\\n"
-        f"{latex.escape(WORDS[name])}\n"
+        f"{latex.escape(caption)}\n"
         "\\end{center}"
     )
 
 
-def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:
+def _figures(known: Mapping[str, str], words: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:
     """(what it shows, the picture as an address, why there is none) of each figure."""
     shown = []
     for name, why in known.items():
@@ -159,7 +170,7 @@ def _figures(known: Mapping[str, str], to: Path) -> list[tuple[str, str, str]]:
         address = ""
         if not why and file.exists():
             address = f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
-        shown.append((WORDS.get(name, name), address, why or "the picture is not in the folder"))
+        shown.append((words[name], address, why or "the picture is not in the folder"))
     return shown
 
 

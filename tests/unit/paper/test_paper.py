@@ -238,6 +238,14 @@ def test_mistakes_are_told_before_anything_runs(
         (("--datasets", "digits-c,cifar10-c"), "digits-c and cifar10-c both stand for cifar10-c"),
         (("--datasets", "birds,digits-c"), "birds and digits-c both stand for cifar10-c"),
         (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
+        (("--only", "tsne", "--datasets", "nosuch", "--scale", "0.01"), "unknown dataset 'nosuch'"),
+        (("--only", "tsne"), "ttabench data fetch cifar10-c"),
+        (("--only", "pipeline,six-blobs", "--datasets", "digits-c"), "--datasets is for tables and for fig"),
+        (("--only", "pipeline", "--archs", "cct", "--dry-run"), "not for pipeline; leave it out"),
+        (("--only", "pipeline", "--recipe", "fast"), "--recipe is for tables and for figures of a network"),
+        (("--only", "pipeline", "--device", "cpu"), "--device is for tables and for figures of a network"),
+        (("--only", "tsne", "--precision", "tf32"), "--precision is for tables, and --only names none"),
+        (("--only", "tsne", "--seeds", "7"), "--seeds is for tables, and --only names none (tsne)"),
     ):
         output = ttabench("paper", *arguments, "--out", out)
         assert output.code == 2, arguments
@@ -289,6 +297,48 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "A rehearsal; its numbers mean nothing." in (out / "tables" / "paper_table1.tex").read_text()
     (out / "paper.json").write_text("{")
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err
+
+
+def drawn_by(ttabench: Run, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[tuple[str, Any]]:
+    """The figures that a command draws, and what of: options of `ttabench figure`."""
+    made: list[tuple[str, Any]] = []
+    monkeypatch.setattr(_paper._figure, "make", lambda name, out, given, *rest: made.append((name, given)))
+    monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
+    output = ttabench("paper", *arguments)
+    assert output.code == 0, output.err
+    return made
+
+
+def test_figures_alone_show_the_network_and_dataset_that_are_asked_for(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    asked = ("--only", "tsne,pipeline", "--datasets", EMBEDDED, "--archs", "cct", "--device", "cpu")
+    made = drawn_by(ttabench, monkeypatch, *asked, "--out", tmp_path / "out")
+    of = {"arch": "cct", "dataset": EMBEDDED, "device": "cpu", "checkpoint": ""}
+    assert made == [("pipeline", {}), ("tsne", of)]
+    facts = json.loads((tmp_path / "out" / "paper.json").read_text())
+    assert (facts["stands"], facts["nets"]) == ({}, {})  # nothing was measured
+    small = ("--only", "tsne", "--scale", "0.01", "--out", tmp_path / "small")
+    assert drawn_by(ttabench, monkeypatch, *small)[0][1]["arch"] == "resnet18"
+
+
+def test_a_figure_whose_dataset_is_not_here_is_left_out_and_the_others_are_drawn(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    made = drawn_by(ttabench, monkeypatch, "--only", "tsne,pipeline", "--out", tmp_path)
+    assert made == [("pipeline", {})]
+    why = json.loads((tmp_path / "paper.json").read_text())["figures"]["tsne"]
+    assert "ttabench data fetch cifar10-c" in why
+
+
+def test_a_figure_whose_weights_cannot_be_had_is_left_out(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--only", "tsne,pipeline", "--datasets", EMBEDDED, "--recipe", "cross-entropy")
+    assert drawn_by(ttabench, monkeypatch, *asked, "--out", tmp_path) == [("pipeline", {})]
+    assert "recipe" in json.loads((tmp_path / "paper.json").read_text())["figures"]["tsne"]
 
 
 def test_one_table_that_cannot_be_measured_does_not_stop_the_others(

@@ -344,6 +344,17 @@ def test_the_document_has_the_sentences_and_figures_of_the_page(tmp_path: Path) 
     assert places == sorted(places)
 
 
+def test_a_figure_of_a_network_names_it_and_its_dataset(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "tsne.pdf").touch()
+    of = {"arch": "cct", "dataset": "digits-c", "settings": []}
+    facts = {"figures": {"tsne": "", "two-moons": ""}, "drawn": {"tsne": of, "two-moons": {"settings": []}}}
+    write(None, None, facts, tmp_path)
+    for file in (tmp_path / "paper.html", tmp_path / "tables" / "paper.tex"):
+        assert "(t-SNE). Drawn of CCT on Digits-C." in file.read_text()
+        assert file.read_text().count("Drawn of") == 1
+
+
 def test_the_document_compiles_with_a_figure(tmp_path: Path) -> None:
     frame = measured(severities=(1, 5), corruptions=("gaussian_noise",))
     write(frame, None, {"figures": {"tsne": "λ ≠ 0 & 100 %"}}, tmp_path)
