@@ -10,7 +10,6 @@ from typing import Any
 
 from ttabench.cli import _figure
 from ttabench.cli._folders import check_folder
-from ttabench.cli._table import table
 from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
@@ -19,7 +18,6 @@ from ttabench.models.architectures.names import resolve
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import (
     DATASETS,
-    OFFICIAL,
     Task,
     datasets_of,
     network_of,
@@ -36,17 +34,12 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.progress.training import train_all
-from ttabench.sweep.resolve import choose_methods
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
 from ttabench.system.files import replace_file
 
 FACTS = "paper.json"
 ALONE = "runtime"  # its own folder: its cells run one at a time
-SECONDS = {"quantile": 10.0, "official/cct_7": 4.0, "cct": 4.0, "": 1.7}
-"""Of a cell of 10,000 images on one H200 with seven workers: of `quantile`, of CCT in TF32, of the others."""
-TRAINING = {"cct": 234.0, "": 63.0}
-"""Seconds of the recipe cross-entropy on CIFAR-10 on one H200."""
 SMALL_FIGURES: Mapping[str, Sequence[str]] = {
     "tsne": ("severities=5", "images=40", "epochs=1"),
     "loss-vs-mse": ("epochs=1",),
@@ -129,12 +122,12 @@ def run(asked: Asked) -> int:
     """Measure, draw, and write the page; the number of cells that failed."""
     check_folder(asked.out)
     console, facts = console_of_errors(), Facts.of(asked.out)
-    _refuse_two_scales(asked, facts)
-    every = _every(asked)
-    lacking = _lacking(asked, every)
+    refuse_two_scales(asked, facts)
+    every = table_tasks(asked)
+    lacking = lacking_of(asked, every)
     found = [task for task in every if task.dataset not in lacking]
-    shown = _shown(asked, found)
-    unshown = _lacking(asked, [shown] if shown else [])
+    shown = shown_task(asked, found)
+    unshown = lacking_of(asked, [shown] if shown else [])
     facts.scale = asked.scale
     facts.missing = {**facts.missing, **lacking}
     _refuse_nothing(asked, found, {**lacking, **unshown})
@@ -196,41 +189,10 @@ def make_page(asked: Asked) -> int:
     return 0
 
 
-def plan(asked: Asked) -> int:
-    """``--dry-run``: what would be trained, downloaded and measured; 0."""
-    every = _every(asked)
-    lacking = _lacking(asked, every)
-    rows, hours, seen = [], 0.0, set()
-    for task in every:
-        here = task.dataset not in lacking
-        small = asked.small.task(task) if asked.small else task
-        number = len(small.grid.corruptions) * len(small.grid.severities) * len(small.grid.seeds)
-        methods = [choice.cls.name for choice in choose_methods(small.grid)]
-        hours += number * sum(_seconds(name, task.arch) for name in methods) / 3600
-        weights = _weights(small, asked, fetch=False) if here else None
-        arch = weights.arch if weights else small.arch
-        new = (small.dataset, arch) not in seen
-        seen.add((small.dataset, arch))
-        hours += TRAINING.get(arch, TRAINING[""]) / 3600 if new and not arch.startswith(OFFICIAL) else 0
-        state = _state(weights, new) if weights else "after the dataset is here"
-        rows.append((task.experiment, small.dataset, arch, state, str(number * len(methods))))
-    if rows:
-        table(["table", "dataset", "network", "weights", "cells"], rows)
-        whole = sum(int(row[-1]) for row in rows)
-        print(f"{counted(whole, 'cell')}; those that two tables share are measured once.")
-    if asked.figures:
-        print(f"Figures: {', '.join(asked.figures)}.")
-    for why in lacking.values():
-        print(f"To download first: {why}")
-    if asked.scale == 1 and rows:
-        print(f"About {hours:.1f} hours on one H200 GPU and much longer on processors; not measured here.")
-    return 0
-
-
 # ---- what there is to do
 
 
-def _every(asked: Asked) -> list[Task]:
+def table_tasks(asked: Asked) -> list[Task]:
     """The tasks of tables.
 
     Raises UserError for options that nothing uses, for names that no table has a place for, and where there
@@ -258,7 +220,7 @@ def _every(asked: Asked) -> list[Task]:
     return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
 
 
-def _shown(asked: Asked, found: Sequence[Task]) -> Task | None:
+def shown_task(asked: Asked, found: Sequence[Task]) -> Task | None:
     """The network and dataset that figures show; None where no figure shows any.
 
     ResNet18 as in the paper, or else the first: of the tasks that are measured, or where no table is asked
@@ -301,7 +263,7 @@ def _refuse_two(flag: str, names: Sequence[str], places: Callable[[str], Sequenc
                 )
 
 
-def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
+def lacking_of(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
     """The datasets that are not here, with the reason; none in a rehearsal, which has others in their place.
 
     Raises UserError for a dataset that the user names and that there is not.
@@ -316,7 +278,8 @@ def _lacking(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
     return {} if asked.small else lacking
 
 
-def _refuse_two_scales(asked: Asked, facts: Facts) -> None:
+def refuse_two_scales(asked: Asked, facts: Facts) -> None:
+    """Raises UserError where the folder holds numbers of another --scale."""
     if (asked.out / FACTS).exists() and facts.scale != asked.scale:
         raise UserError(
             f"{asked.out} is a folder of --scale {facts.scale:g}, and this run has {asked.scale:g}; numbers "
@@ -334,15 +297,11 @@ def _refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, s
     )  # fmt: skip
 
 
-def _seconds(method: str, arch: str) -> float:
-    """About how long a cell takes, see :data:`SECONDS`."""
-    return SECONDS.get(method, SECONDS.get(arch, SECONDS[""]))
-
-
 # ---- weights
 
 
-def _weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
+def find_weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
+    """The network of a task, which is small in a rehearsal; see :func:`ttabench.paper.sources.weights_of`."""
     if asked.small is None:
         with Meter("bytes") as meter:
             return weights_of(task, asked.recipe, fetch=fetch, progress=meter)
@@ -353,13 +312,6 @@ def _weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
         return whole
     epochs = asked.small.epochs(whole.model.plan.recipe.epochs)
     return trained(task.arch, task.dataset, asked.recipe, epochs)
-
-
-def _state(weights: Weights, new: bool) -> str:
-    if weights.model is None:
-        return "published, downloaded if need be" if weights.arch.startswith(OFFICIAL) else "its own"
-    name = weights.model.plan.recipe.name
-    return f"to train: {name}" if new else f"trained: {name}"
 
 
 def _prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
@@ -381,7 +333,7 @@ def _with_weights(task: Task, asked: Asked, facts: Facts) -> Task:
     """The task, small in a rehearsal, with its weights, which are trained if need be."""
     if asked.small is not None:
         task = asked.small.task(task)
-    weights = _weights(task, asked, fetch=True)
+    weights = find_weights(task, asked, fetch=True)
     if weights.note and weights.note not in facts.notes:
         facts.notes.append(weights.note)
         console_of_errors().print(f"Note: {weights.note}.")
@@ -406,8 +358,13 @@ def _train(weights: Weights, asked: Asked) -> None:
     train_all([job], pick_executor(workers, device), workers)
 
 
+def folder_of(task: Task, asked: Asked) -> Path:
+    """The results folder of a task."""
+    return asked.out / (ALONE if task.experiment == ALONE else "results")
+
+
 def _measure(task: Task, asked: Asked) -> int:
-    folder = asked.out / (ALONE if task.experiment == ALONE else "results")
+    folder = folder_of(task, asked)
     workers = "1" if task.experiment == ALONE and asked.workers != "0" else asked.workers
     options: dict[str, Any] = {
         **DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device,

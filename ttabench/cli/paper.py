@@ -77,13 +77,13 @@ def paper(
         return
     if not 0 < scale <= 1:
         raise UserError(f"--scale {scale:g}: expected a share above 0, at most 1.")
-    from ttabench.cli import _paper
+    from ttabench.cli import _paper, _paper_plan
 
     asked = _paper.Asked(
         chosen, figures, distinct_list(datasets, "--datasets") if datasets else [],
         distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
         workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
     )  # fmt: skip
-    failed = _paper.plan(asked) if dry_run else _paper.make_page(asked) if page else _paper.run(asked)
+    failed = _paper_plan.show(asked) if dry_run else _paper.make_page(asked) if page else _paper.run(asked)
     if failed:
         raise typer.Exit(1)

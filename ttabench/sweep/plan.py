@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ttabench.cell import Cell
-from ttabench.classifier import Architecture
+from ttabench.classifier import Architecture, Classifier
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
@@ -81,7 +81,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
     fingerprints: dict[str, str] = {}
     sources = []
     for model in models:
-        data, measured = model.dataset, model.measured
+        measured = model.measured
         if measured.name not in fingerprints:
             fingerprints[measured.name] = measured.fingerprint()
         if model.ready:
@@ -89,21 +89,27 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
             classifier, checkpoint = loaded.classifier, loaded.sha256
             if text := loaded.note.get("warning"):
                 warnings.warn(f"{model}: {text}", stacklevel=2)
-            if not model.trainable and (said := left_out(lookalikes(classifier.net, data.image_size))):
+            if not model.trainable and (
+                said := left_out(lookalikes(classifier.net, model.dataset.image_size))
+            ):
                 warnings.warn(f"{model}: {said}.", stacklevel=2)
         else:
             classifier, checkpoint = model.build(), ""
-        sources.append(
-            Source(
-                name=model.name, dataset=measured.name, num_classes=settled_classes(data),
-                fingerprint=fingerprints[measured.name], architecture=classifier.architecture(),
-                checkpoint=checkpoint, trains=not isinstance(data, OwnDataset) or data.has_train(),
-                no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
-            )
-        )  # fmt: skip
+        sources.append(source_of(model, classifier, checkpoint, fingerprints[measured.name]))
     free_gpu_memory(device)  # for the workers
     give_back()
     return sources
+
+
+def source_of(model: Model, classifier: Classifier, checkpoint: str, fingerprint: str) -> Source:
+    """The facts about `model`, whose network is `classifier`; the other two are those of :class:`Source`."""
+    data = model.dataset
+    return Source(
+        name=model.name, dataset=model.measured.name, num_classes=settled_classes(data),
+        fingerprint=fingerprint, architecture=classifier.architecture(), checkpoint=checkpoint,
+        trains=not isinstance(data, OwnDataset) or data.has_train(),
+        no_gradient="" if model.trainable else gradient_problem(classifier, data.image_size),
+    )  # fmt: skip
 
 
 def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:

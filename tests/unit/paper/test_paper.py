@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Output
-from ttabench.cli import _paper
+from ttabench.cli import _paper, _paper_plan
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
@@ -95,7 +95,7 @@ def test_which_dataset_of_the_paper_a_name_speaks_of(name: str, published: str) 
 
 def test_seeds_of_the_user_take_the_place_of_the_papers(tmp_path: Path) -> None:
     asked = _paper.Asked(["table1"], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu", 1, (4,))
-    assert {task.grid.seeds for task in _paper._every(asked)} == {(4,)}
+    assert {task.grid.seeds for task in _paper.table_tasks(asked)} == {(4,)}
 
 
 # ---- weights
@@ -261,8 +261,71 @@ def test_a_dry_run_says_cells_hours_and_downloads(
     assert output.code == 0, output.err
     assert "10 cells" in output.out
     assert "3.1 GB to download; ttabench data fetch cifar10-c" in output.out
-    assert "hours on one H200" in output.out
+    assert "hours on one H200 GPU with --per-gpu 7 --precision tf32" in output.out
     assert not (tmp_path / "out").exists()
+
+
+def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), **more: Any) -> Any:
+    """What a dry run finds, of the embedded dataset if no other is named."""
+    given = {"datasets": [EMBEDDED], "scale": 1.0, "figures": [], **more}
+    asked = _paper.Asked(
+        experiments,
+        given["figures"],
+        given["datasets"],
+        archs,
+        given["scale"],
+        "",
+        "float32",
+        out,
+        "0",
+        "cpu",
+    )
+    return _paper_plan.work_of(asked)[0]
+
+
+def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
+    for datasets in (["cifar100-c"], [EMBEDDED]):  # the first one is not here
+        found = work(tmp_path, "table1", "table2", "severity", "runtime", datasets=datasets)
+        cells = [(row[0], int(row[-1])) for row in found.rows]
+        assert cells[:3] == [("table1", 11 * 15 * 3), ("table2", 0), ("table2", 0)], datasets
+        assert sum(count for _, count in cells) == len(found.cells)
+        timed = sum(count for label, count in cells if label == "runtime")
+        assert timed == 6  # they are measured alone, whatever other tables have
+
+
+def test_a_dry_run_says_what_is_trained_and_counts_its_time(tmp_path: Path) -> None:
+    known = work(tmp_path, "table2")
+    assert {row[3] for row in known.rows} == {"trained already: fast"}  # these weights come with ttabench
+    assert known.training == {}
+    new = work(tmp_path, "table1", "table2", archs=("resnet18_w16",))
+    assert [row[3] for row in new.rows][:2] == ["to train: fast", "trained by then: fast"]
+    assert list(new.training) == [(EMBEDDED, "resnet18_w16")]
+    figure = work(tmp_path, figures=["tsne"], archs=("cvt",))
+    assert figure.rows == [("figures", EMBEDDED, "cvt", "to train: fast", "0")]
+
+
+def test_a_dry_run_subtracts_what_the_folder_holds(ttabench: Run, tmp_path: Path) -> None:
+    options = ("--only", "table2", "--datasets", EMBEDDED, "--archs", "resnet18", "--out", tmp_path)
+    assert ttabench("paper", *options, "--scale", "0.01", "--device", "cpu").code == 0
+    again = ttabench("paper", *options, "--scale", "0.01", "--device", "cpu", "--dry-run")
+    assert "3 cells: 0 to measure, 3 stored already" in again.out
+    assert "is a folder of --scale 0.01" in ttabench("paper", *options, "--dry-run").err  # as without it
+
+
+def test_a_dry_run_names_a_table_that_cannot_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def agenda(task: Task, *rest: object) -> Any:
+        if task.experiment == "severity":
+            raise UserError("severities 1 to 4 are not here")
+        return _paper_plan.Agenda()
+
+    monkeypatch.setattr(_paper_plan, "_agenda", agenda)
+    found = work(tmp_path, "table2", "severity")
+    assert found.left_out == ["severity, resnet18 on digits-c: severities 1 to 4 are not here"]
+    with pytest.raises(UserError, match="severities 1 to 4"):
+        work(tmp_path, "severity")
 
 
 def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(

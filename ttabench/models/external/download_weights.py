@@ -13,7 +13,7 @@ from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["PublishedWeights", "WeightsFile", "obtain"]
+__all__ = ["PublishedWeights", "WeightsFile", "is_here", "obtain"]
 
 WeightsFile = Archive
 """File name, addresses, and size and checksums if the authors publish them."""
@@ -30,6 +30,11 @@ class PublishedWeights:
     file: WeightsFile
     source: str
     claimed: float | None
+
+
+def is_here(weights: PublishedWeights) -> bool:
+    """Whether :func:`obtain` has the file already. Nothing is downloaded."""
+    return (cache_dir() / "downloads" / weights.source / weights.file.file).is_file()
 
 
 def obtain(file: WeightsFile, source: str, progress: OnProgress = silent) -> tuple[Path, str]:

@@ -1,0 +1,196 @@
+"""``ttabench paper --dry-run``: what would be trained, downloaded and measured."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable
+from dataclasses import astuple, dataclass, field, replace
+
+from ttabench.cli._paper import (
+    Asked,
+    Facts,
+    find_weights,
+    folder_of,
+    lacking_of,
+    refuse_two_scales,
+    shown_task,
+    table_tasks,
+)
+from ttabench.cli._table import table
+from ttabench.data.catalog import dataset
+from ttabench.errors import UserError, counted
+from ttabench.method.settings import configured
+from ttabench.models.external.download_weights import is_here
+from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.resolve import resolve_model
+from ttabench.paper.experiments import OFFICIAL, Task
+from ttabench.paper.sources import Weights
+from ttabench.store import Store
+from ttabench.sweep.agenda import Agenda, make_agenda
+from ttabench.sweep.plan import find_sources, plan, source_of
+from ttabench.sweep.resolve import choose_methods, resolve
+from ttabench.system.environment import pick_device
+
+SECONDS = {"quantile": 10.0, "official/cct_7": 4.0, "cct": 4.0, "": 1.7}
+"""Of a cell of 10,000 images on one H200 with seven workers: of `quantile`, of CCT in TF32, of the others."""
+TRAINING = {"cct": 234.0, "": 63.0}
+"""Seconds of the recipe cross-entropy on CIFAR-10 on one H200."""
+FIGURES = "figures"
+
+Cells = dict[Hashable, float]
+"""What identifies a cell → about how many seconds it takes."""
+
+
+@dataclass
+class Work:
+    """What is to be done, each thing once.
+
+    rows      of the table that is shown.
+    cells     to measure.
+    stored    that the folder holds.
+    training  the dataset and network → about how many seconds the training takes.
+    left_out  why a task cannot be measured.
+    """
+
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    cells: Cells = field(default_factory=dict)
+    stored: set[Hashable] = field(default_factory=set)
+    training: dict[tuple[str, str], float] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def hours(self) -> float:
+        return (sum(self.cells.values()) + sum(self.training.values())) / 3600
+
+    def add(self, label: str, task: Task, state: str, cells: Cells, stored: set[Hashable]) -> None:
+        new = cells.keys() - self.cells.keys()  # the others are in the row of another table
+        self.cells |= cells
+        self.stored |= stored
+        self.rows.append((label, task.dataset, task.arch, state, str(len(new))))
+
+
+def show(asked: Asked) -> int:
+    """Print it; how many tasks cannot be measured. Raises UserError for what the command would refuse."""
+    work, lacking = work_of(asked)
+    _print(work, asked)
+    for why in lacking.values():
+        print(f"To download first: {why}")
+    return len(work.left_out)
+
+
+def work_of(asked: Asked) -> tuple[Work, dict[str, str]]:
+    """The work, and why datasets are not here. Raises UserError for what the command would refuse."""
+    every = table_tasks(asked)
+    refuse_two_scales(asked, Facts.of(asked.out))
+    shown = shown_task(asked, every) if not asked.experiments else None
+    each = [*((task.experiment, task) for task in every), *([(FIGURES, shown)] if shown else [])]
+    lacking, work = lacking_of(asked, [task for _, task in each]), Work()
+    for label, task in each:
+        try:
+            _add(work, label, task, asked, here=task.dataset not in lacking)
+        except UserError as problem:
+            if len(each) == 1:
+                raise
+            work.left_out.append(f"{label}, {task.arch} on {task.dataset}: {problem}")
+    return work, lacking
+
+
+def _print(work: Work, asked: Asked) -> None:
+    if work.rows:
+        table(["table", "dataset", "network", "weights", "cells"], work.rows)
+    if asked.experiments:
+        whole = counted(len(work.cells) + len(work.stored), "cell")
+        print(
+            f"{whole}: {len(work.cells)} to measure, {len(work.stored)} stored already. "
+            "A cell that two tables share is counted once."
+        )
+    if asked.figures:
+        print(f"Figures: {', '.join(asked.figures)}.")
+    for why in work.left_out:
+        print(f"Left out: {why}")
+    if asked.scale == 1 and work.hours:
+        print(
+            f"About {work.hours:.1f} hours on one H200 GPU with --per-gpu 7 --precision tf32, if each "
+            "corruption has 10,000 images. Other options take longer, and processors much longer."
+        )
+
+
+def _add(work: Work, label: str, task: Task, asked: Asked, *, here: bool) -> None:
+    """Add a task to the work. Raises UserError where it cannot be measured."""
+    if not here:
+        if not task.arch.startswith(OFFICIAL):
+            _train(work, task.dataset, task.arch)
+        cells = {} if label == FIGURES else _unopened(task, asked)
+        return work.add(label, task, "after the dataset is here", cells, set())
+    small = asked.small.task(task) if asked.small else task
+    weights = find_weights(small, asked, fetch=False)
+    small = small.on(dataset(small.dataset).name, weights.arch)
+    cells, stored = ({}, set()) if label == FIGURES else _cells(small, weights, asked)
+    state = _state(weights, small, new=(small.dataset, small.arch) not in work.training)
+    if weights.model is not None and not weights.model.ready:
+        _train(work, small.dataset, small.arch)
+    return work.add(label, small, state, cells, stored)
+
+
+def _train(work: Work, data: str, arch: str) -> None:
+    work.training[data, arch] = TRAINING.get(arch, TRAINING[""])
+
+
+def _state(weights: Weights, task: Task, *, new: bool) -> str:
+    """What is to be done for the weights; `new` where no row above has them trained."""
+    if weights.model is None:
+        if not weights.arch.startswith(OFFICIAL):
+            return "its own"
+        return "published" if _loads(weights, task) else "published, to download"
+    name = weights.model.plan.recipe.name
+    if weights.model.ready:
+        return f"trained already: {name}"
+    return f"to train: {name}" if new else f"trained by then: {name}"
+
+
+def _loads(weights: Weights, task: Task) -> bool:
+    """Whether the weights are here, so that nothing has to be trained or downloaded."""
+    if weights.model is not None:
+        return weights.model.ready
+    model = resolve_model(task.arch, dataset(task.dataset))
+    published = model.published_weights() if isinstance(model, ExternalModel) else None
+    return published is None or is_here(published)
+
+
+# ---- cells
+
+
+def _cells(task: Task, weights: Weights, asked: Asked) -> tuple[Cells, set[Hashable]]:
+    """The cells to measure, and those that the folder holds. Raises UserError where it cannot be measured."""
+    agenda, folder = _agenda(task, weights, asked), folder_of(task, asked).name
+    todo: Cells = {(folder, cell.cell_id): _seconds(cell.method, task.arch) for cell in agenda.todo}
+    return todo, {(folder, cell.cell_id) for cell in agenda.done}
+
+
+def _agenda(task: Task, weights: Weights, asked: Asked) -> Agenda:
+    if _loads(weights, task):
+        sweep = resolve(replace(task.grid, checkpoint=weights.checkpoint, precision=asked.precision))
+        sources = find_sources(sweep.models, pick_device(asked.device))
+    else:
+        sweep = resolve(replace(task.grid, precision=asked.precision))
+        sources = [
+            source_of(model, model.build(), "", model.measured.fingerprint()) for model in sweep.models
+        ]
+    folder = folder_of(task, asked)
+    return make_agenda(plan(sweep, sources), Store.at(folder) if (folder / "cells").is_dir() else None)
+
+
+def _unopened(task: Task, asked: Asked) -> Cells:
+    """The cells of a task whose dataset is not here, so that none of them is stored."""
+    grid, folder, cells = task.grid, folder_of(task, asked).name, Cells()
+    for choice in choose_methods(grid):
+        settings = astuple(configured(choice.cls, choice.given, {}))
+        for at in itertools.product(grid.corruptions, grid.severities, grid.seeds):
+            key = (folder, task.dataset, task.arch, choice.cls.name, settings, at)
+            cells[key] = _seconds(choice.cls.name, task.arch)
+    return cells
+
+
+def _seconds(method: str, arch: str) -> float:
+    """About how long a cell takes, see :data:`SECONDS`."""
+    return SECONDS.get(method, SECONDS.get(arch, SECONDS[""]))
