@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ttabench.errors import UserError, unknown
+from ttabench.method.spelling import parse_method
 from ttabench.sweep.option_table import BATCH_RATES, CLASSES, MODES
 
 RULES = ("include", "exclude", "per_method", "per_dataset")
@@ -77,6 +78,7 @@ class Grid:
             raise unknown("batch rate", self.batch_rate, BATCH_RATES)
         if self.classes not in CLASSES:
             raise unknown("choice of classes", self.classes, CLASSES)
+        check_whole_methods(self.per_method)
         for severity in self.severities:
             if not 1 <= severity <= 5:
                 raise UserError(f"severity {severity} does not exist; severities are 1 to 5.")
@@ -97,6 +99,14 @@ class Grid:
         if whole:
             return values
         return {k: v for k, v in values.items() if k not in LATER or v not in ([], {}, unset.get(k))}
+
+
+def check_whole_methods(names: Iterable[str]) -> None:
+    """Raises UserError for a rule of `per_method` that names settings, by which no method is looked up."""
+    for name in names:
+        whole, _ = parse_method(name)
+        if name != whole:
+            raise UserError(f"per_method.{name}: rules are for a whole method; name {whole}.")
 
 
 def check_seed(seed: int) -> None:

@@ -69,6 +69,9 @@ def resolve(grid: Grid) -> Sweep:
     known: dict[tuple[str, ...], Model] = {}
     parts = tuple(part for plain in plain_grids(grid) for part in _parts(plain, known))
     check_names(model.measured for model in known.values())
+    used = {choice.cls.name for part in parts for choice in part.methods}
+    if other := next((name for name in grid.per_method if name not in used), ""):
+        raise unknown("method in a rule", other, sorted(used))
     return Sweep(parts, tuple(known.values()))
 
 

@@ -15,6 +15,8 @@ MEANINGS = {
     "per_method": "Other values for the methods of these names, in all settings.",
     "per_dataset": "Other values for these datasets. They give way to those of per_method and include.",
 }
+WHOLE_METHOD = r"^[^\s\[\]+]+$"
+"""The name of a method without settings, and not two methods joined by +."""
 
 
 def schema() -> dict[str, Any]:
@@ -26,6 +28,8 @@ def schema() -> dict[str, Any]:
             rule: dict[str, Any] = {"type": "array", "items": {**table, "minProperties": 1}}
         else:
             rule = {"type": "object", "additionalProperties": table}
+        if name == "per_method":
+            rule["propertyNames"] = {"pattern": WHOLE_METHOD}
         rules[name] = {"description": MEANINGS[name], **rule}
     whole = _table(OPTIONS)
     return {

@@ -12,7 +12,7 @@ from typing import Any
 from ttabench.errors import UserError, shortened, unknown
 from ttabench.method.spelling import split_list
 from ttabench.registry import in_groups
-from ttabench.sweep.grid import Grid
+from ttabench.sweep.grid import Grid, check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.rules import joined_settings, method_names, setting_name
 from ttabench.system.files import replace_file, writing
@@ -116,6 +116,7 @@ def _named(config: Mapping[str, Any], axis: str) -> list[str]:
 
 def _check_names(config: Mapping[str, Any]) -> None:
     """Raises UserError for a rule about a method, architecture or dataset that is not in the file."""
+    check_whole_methods(config.get("per_method", ()))
     rules: list[Mapping[str, Any]] = [{"methods": name} for name in config.get("per_method", ())]
     rules += [{"methods": text.partition(".")[0]} for text in config.get("set", ())]
     rules += [{"datasets": name} for name in config.get("per_dataset", ())]

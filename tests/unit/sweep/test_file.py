@@ -127,6 +127,8 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
         ("per_method = 1", "per_method: expected a table for each name, e.g. [per_method.tent]"),
         ("[per_method.tent]\nlimit = 1", "unknown option of [per_method] 'limit'"),
         ("[per_method.tent]\nbatch_size = -1", "batch_size = -1: expected a whole number"),
+        ('[per_method."tent[norms=all]"]\nmode = "online"', "per_method.tent[norms=all]: rules are"),
+        ('[per_method."quantile+cotta"]\nmode = "online"', "rules are for a whole method; name stack."),
         ('methods = ["tent"]\n[per_method.sar]\nmode = "online"', "unknown method in a rule 'sar'"),
         ("[per_dataset.digits-c]\nlimits = 1", "option of [per_dataset] 'limits'; did you mean 'limit'?"),
         ('datasets = ["digits-c"]\n[per_dataset.digit-c]\nlimit = 1', "'digit-c'; did you mean 'digits-c'?"),
@@ -205,6 +207,8 @@ def test_schema_and_parser_accept_the_same_rules(made: Make, rule: str) -> None:
         value = ["tent"] if name in ("methods", "archs", "datasets") else value
         assert agree(made(f"{head}\n{name} = {toml(value)}")) is (name in RULE_OPTIONS[rule]), name
         assert not agree(made(f"{head}\n{name} = {{a = 1}}"))
+    for key in ("tent[norms=all]", "quantile+cotta") if rule == "per_method" else ():
+        assert not agree(made(f'[per_method."{key}"]\nmode = "online"'))
     for content in (f"{rule} = 1", f"{rule} = [1]", f"[{rule}]\ntent = 1", f"[[{rule}]]"):
         assert not agree(made(content))
 
@@ -296,6 +300,14 @@ def test_epochs_of_a_method_that_runs_online_are_refused(made: Make) -> None:
         resolve(grid(made(SMALL + "[per_method.tent]\nepochs = 3")))
     both = protocols(grid(made(SMALL + "[per_method.tent]\nepochs = 3\nmode = 'offline'")))
     assert (both["tent"].epochs, both["source"].mode) == (3, "online")
+
+
+def test_a_rule_for_a_method_that_no_part_of_the_sweep_has_is_refused(made: Make) -> None:
+    """A file without methods is checked when the methods are known."""
+    with pytest.raises(UserError, match="unknown method in a rule 'tnet'; did you mean 'tent'"):
+        resolve(grid(made("[per_method.tnet]\nbatch_size = 20")))
+    included = "[per_method.sar]\nbatch_size = 20\n[[include]]\nmethods = ['sar']"
+    assert protocols(grid(made(SMALL + included)))["sar"].batch_size == 20
 
 
 def test_an_include_rule_wins_over_its_dataset(made: Make) -> None:

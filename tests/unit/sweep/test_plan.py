@@ -95,6 +95,10 @@ def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
                 ("seeds", 2),
             )
         ),
+        (
+            {"per_method": {"tent[norms=all]": {"mode": "online"}}},
+            "per_method.tent[norms=all]: rules are for a whole method; name tent.",
+        ),
         ({"methods": ("a", "b", "b")}, "methods names 'b' twice; name each once."),
     ],
 )  # fmt: skip
