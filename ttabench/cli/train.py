@@ -48,7 +48,7 @@ def train(
     """Train a source classifier per architecture × dataset, and keep it in the cache.
 
     Prints the clean accuracy, and where the model card and the learning curve are. A training that was
-    stopped goes on where it was.
+    stopped goes on from the last epoch that was saved, which is at most half a minute and an epoch old.
     """
     from ttabench.data.catalog import check_names, dataset
     from ttabench.data.own.doubts import warn_of_doubts
