@@ -26,7 +26,6 @@ from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.run.kept_objects import WorkerState
-from ttabench.sweep.grid import Grid
 from ttabench.system.environment import processor
 from ttabench.system.files import replace_file, writing
 
@@ -45,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Ratios:
-    """Compute ratios: those that were given, then those in the results folder, then new measurements.
+    """Compute ratios that the user does not give: those in the results folder, then new measurements.
 
     elsewhere  the option for which cells run on other machines; then nothing is measured here: UserError.
     dry_run    A ratio that is not known yet is 1, and is named; `unknown` says then whether there was one.
@@ -54,7 +53,6 @@ class Ratios:
     does, with a new object, which reads the file again.
     """
 
-    grid: Grid
     folder: Path
     device: str
     say: Say = print
@@ -66,10 +64,6 @@ class Ratios:
 
     def __call__(self, cell: Cell) -> float:
         """The ratio of a cell's method; 1 as long as its classifier is not trained."""
-        given = dict(self.grid.pace_ratio)
-        for name in (cell.label, cell.method):
-            if name in given:
-                return given[name]
         if not cell.checkpoint and not self.elsewhere:
             return 1.0
         key = canonical(

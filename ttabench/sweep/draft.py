@@ -58,7 +58,7 @@ class Draft:
 
     def ratios(self, device: str, say: Callable[[str], None], *, dry_run: bool = False) -> Ratios:
         """The compute ratios of its methods, see :class:`ttabench.sweep.compute_ratio.Ratios`."""
-        return Ratios(self.grid, self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
+        return Ratios(self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
 
     def cells(self, sources: Sequence[Source], ratios: Ratios) -> list[Planned]:
         """The cells of all slices."""

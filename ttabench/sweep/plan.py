@@ -23,6 +23,7 @@ from ttabench.run.gpu import free_gpu_memory
 from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.grid import Grid
+from ttabench.sweep.named_method import check_ratios, given_ratio
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
 from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
@@ -116,7 +117,10 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     """All cells of a sweep, ordered so that one classifier's cells stay together.
 
     sources    of the models of the sweep, in their order.
-    ratio_of   asked once per method and classifier, if the sweep has a pace. Source has ratio 1.
+    ratio_of   asked once per method and classifier, if the sweep has a pace and the user gives no ratio.
+               Source has ratio 1.
+
+    Raises UserError for rules and compute ratios that do not fit the cells.
     """
     planned: list[Planned] = []
     seen: set[str] = set()
@@ -135,6 +139,9 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
                         planned.append(item)
     if len(sweep.parts) > 1:
         _check_sequences(planned)
+    choices = [choice for part in sweep.parts for choice in part.methods]
+    given = {pair: None for choice in choices for pair in choice.grid.pace_ratio}
+    check_ratios(given, (item.cell for item in planned) if given else ())
     return planned
 
 
@@ -186,7 +193,9 @@ def _of_method(
     template, unmet = _template(source, choice, part.shifts)
     template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
-        protocol = replace(template.protocol, pace_ratio=ratio_of(template))
+        given = given_ratio(choice.grid.pace_ratio, template)
+        ratio = ratio_of(template) if given is None else given
+        protocol = replace(template.protocol, pace_ratio=ratio)
         template = replace(template, protocol=protocol)
         keeps_nothing = choice.cls.scores == choice.cls.scores_frozen  # `predict` does the same as `adapt`
         if protocol.pace * protocol.pace_ratio > KEEPS_UP and keeps_nothing:
@@ -262,8 +271,8 @@ def _cannot_be_reset(choice: MethodChoice) -> bool:
 def _fixed(template: Cell, grid: Grid) -> tuple[str, ...]:
     """See :class:`Planned`."""
     weights = [f"checkpoint {template.checkpoint}"] if grid.checkpoint else []
-    given = {template.label, template.method} & dict(grid.pace_ratio).keys()
-    return (*weights, *([f"pace ratio {template.protocol.pace_ratio!r}"] if grid.pace and given else []))
+    given = grid.pace and given_ratio(grid.pace_ratio, template) is not None
+    return (*weights, *([f"pace ratio {template.protocol.pace_ratio!r}"] if given else []))
 
 
 def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:

@@ -24,7 +24,8 @@ from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.sweep.grid import Grid, Rule
-from ttabench.sweep.rules import Exclusion, of_method, plain_grids
+from ttabench.sweep.named_method import named_method
+from ttabench.sweep.rules import Exclusion, method_names, of_method, plain_grids
 from ttabench.sweep.settings import parse_settings
 from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
 from ttabench.system.files import user_path
@@ -254,7 +255,9 @@ def _check_protocol(grid: Grid) -> None:
         )
     if grid.pace_ratio and not grid.pace:
         raise UserError("--pace-ratio belongs to --pace; add --pace 1, or leave it out.")
-    bases = {parse_method(text)[0] for text in grid.methods}
-    for name, _ in grid.pace_ratio:
-        if name not in grid.methods and name not in bases:
+    bases = method_names(grid.methods)
+    for name, ratio in grid.pace_ratio:
+        if parse_method(name)[0] not in bases:
             raise unknown("method of --pace-ratio", name, list(dict.fromkeys([*grid.methods, *bases])))
+        if named_method(name).name == BASELINE and ratio != 1:
+            raise UserError(f"--pace-ratio {name}={ratio:g}: others are compared with it, so its ratio is 1.")

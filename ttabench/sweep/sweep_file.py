@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError, shortened, unknown
-from ttabench.method.spelling import split_list
+from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid, check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
@@ -139,7 +139,7 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     """
     options = {**DEFAULTS, **config, **flags}
     if "pace_ratio" in config and "pace_ratio" not in flags:
-        options["pace_ratio"] = _ratios_of_sweep(config["pace_ratio"], flags)
+        options["pace_ratio"] = _ratios_of_sweep(config["pace_ratio"], config, flags)
     replaced = flags.keys() - {"set"}
 
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
         if "set" in kept:
             kept["set"] = _not_given(_of_sweep(kept["set"], "methods", flags), flags.get("set", ()))
         if "pace_ratio" in kept:
-            kept["pace_ratio"] = _ratios_of_sweep(kept["pace_ratio"], flags)
+            kept["pace_ratio"] = _ratios_of_sweep(kept["pace_ratio"], config, flags)
         return {name: value for name, value in kept.items() if name not in ("set", "pace_ratio") or value}
 
     options["include"] = [kept for rule in config.get("include", ()) if (kept := rest(rule))]
@@ -171,13 +171,28 @@ def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list
     return [name for name in names if re.split(r"[.\[]", name, maxsplit=1)[0].strip() in methods]
 
 
-def _ratios_of_sweep(text: str, flags: Mapping[str, Any]) -> str:
-    """``"tent=3,eata=2"`` → ``"tent=3"`` with ``--methods tent``."""
+def _ratios_of_sweep(text: str, config: Mapping[str, Any], flags: Mapping[str, Any]) -> str:
+    """``"tent=3,eata=2"`` → ``"tent=3"`` with ``--methods tent``.
+
+    That of ``tent[lr=0.1]`` is left out if the file has this variant, and the flag does not.
+    """
     if "methods" not in flags:
         return text
-    chosen = in_groups(split_list(str(flags["methods"])))
-    named = {*chosen, *method_names(chosen)}
-    return ",".join(part for part in split_list(text) if part.rpartition("=")[0].strip() in named)
+    chosen = [parse_method(name) for name in in_groups(split_list(str(flags["methods"])))]
+    before = [parse_method(name) for name in _named(config, "methods")]
+
+    def stays(part: str) -> bool:
+        text = part.rpartition("=")[0].strip()
+        if not text:  # refused later
+            return True
+        name, given = parse_method(text)
+
+        def among(variants: list[tuple[str, dict[str, str]]]) -> bool:
+            return any(name == other and given.items() <= texts.items() for other, texts in variants)
+
+        return among(chosen) or (name in dict(chosen) and not among(before))
+
+    return ",".join(filter(stays, split_list(text)))
 
 
 def _left_out(rule: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

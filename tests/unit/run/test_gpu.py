@@ -174,8 +174,7 @@ def test_a_measured_compute_ratio_leaves_the_memory_of_the_gpu_to_the_workers(
         return 2.0
 
     monkeypatch.setattr(compute_ratio, "measured", measured)
-    grid = SimpleNamespace(pace_ratio=())
-    ratios = compute_ratio.Ratios(grid, tmp_path, "cuda", say=lambda text: None)  # type: ignore[arg-type]
+    ratios = compute_ratio.Ratios(tmp_path, "cuda", say=lambda text: None)
     assert ratios(replace(cell, checkpoint="c" * 64)) == 2.0
     assert held.alive == [False]
 

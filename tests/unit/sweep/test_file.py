@@ -372,13 +372,24 @@ def test_other_methods_than_the_file_has_leave_its_settings_without_effect(made:
 
 
 def test_compute_ratios_of_methods_that_flags_leave_out_have_no_effect(made: Make) -> None:
-    wide = 'methods = ["tent", "eata"]\narchs = ["resnet18"]\npace = 1\n'
+    wide = 'methods = ["tent", "tent[lr=0.1]", "eata"]\narchs = ["resnet18"]\npace = 1\n'
     file = made(wide + 'pace_ratio = "tent=3,eata=2,tent[lr=0.1]=5"\n')
     assert grid(file, methods="tent").pace_ratio == (("tent", 3.0),)
     assert grid(file, methods="tent[lr=0.1]").pace_ratio == (("tent", 3.0), ("tent[lr=0.1]", 5.0))
+    assert grid(file, methods="tent[lr=0.10]").pace_ratio == (("tent", 3.0),)
+    spelled = made(wide.replace("0.1]", "0.10]") + 'pace_ratio = "tent[lr=0.1]=5"\n')
+    assert grid(spelled, methods="tent[lr=0.10]").pace_ratio == (("tent[lr=0.1]", 5.0),)
     assert grid(file, methods="tent", pace_ratio="tent=4").pace_ratio == (("tent", 4.0),)
     ruled = made(wide + '[[include]]\npace_ratio = "eata=2"\nseeds = 1\n')
     assert grid(ruled, methods="tent").include == ({"seeds": (1,)},)
+
+
+def test_compute_ratios_of_rules_count_where_the_rule_does(made: Make) -> None:
+    rules = "pace = 1\npace_ratio = 'tent=3'\n[[include]]\npace_ratio = 'tent=2'\nseeds = 1\n"
+    sweep = resolve(grid(made(SMALL + rules)))
+    planned = plan(sweep, [source_of(m) for m in sweep.models], ratio_of=lambda cell: 9.0)
+    tent = [p.cell for p in planned if p.cell.method == "tent"]
+    assert {(cell.seed, cell.protocol.pace_ratio) for cell in tent} == {(0, 3.0), (1, 2.0)}
 
 
 def test_the_kept_file_has_no_rule_about_what_flags_left_out(made: Make) -> None:

@@ -398,7 +398,7 @@ def test_a_plan_says_which_weights_and_ratios_were_given() -> None:
         {p.fixed for p in plan(grid(**asked, **given), [RESNET])}
         for given in ({}, {"checkpoint": "net.pt"}, {"pace_ratio": (("tent", 3.0),)})
     ]
-    assert fixed == [{()}, {("checkpoint c",)}, {(), ("pace ratio 1.0",)}]
+    assert fixed == [{()}, {("checkpoint c",)}, {(), ("pace ratio 3.0",)}]
 
 
 @pytest.mark.parametrize("changed", [{"pace": 1.0}, {"stream": "gradual"}])

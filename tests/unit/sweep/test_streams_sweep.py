@@ -352,6 +352,8 @@ def test_a_dirichlet_stream_is_the_order() -> None:
         ({"stream": "recurring(2)", "corruptions": "ripple"}, "unknown corruption of digits-c 'ripple'"),
         ({"pace_ratio": "source=3"}, "belongs to --pace"),
         ({"pace": 1.0, "pace_ratio": "sorce=3"}, "did you mean 'source'"),
+        ({"pace": 1.0, "pace_ratio": "source=3"}, "source=3: others are compared with it, so its ratio is 1"),
+        ({"pace": 1.0, "methods": "tent", "pace_ratio": "tent[lt=1]=3"}, "unknown setting of tent 'lt'"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
@@ -388,7 +390,7 @@ def test_a_natural_shift_has_no_stream_and_large_images_no_ccc() -> None:
 
 def paced(folder: Path = Path("nowhere"), **options: Any) -> list[Planned]:
     grid = asked(methods="tent,eata", pace=1.0, **options)
-    return plan(grid, [CIFAR_C], Ratios(grid, folder, "cpu", print))
+    return plan(grid, [CIFAR_C], Ratios(folder, "cpu", print))
 
 
 def test_given_ratios_are_part_of_the_protocol_and_source_has_1(
@@ -411,33 +413,33 @@ def test_a_ratio_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(compute_ratio, "measured", measured)
     grid = asked(methods="tent", pace=1.0, seeds="0,1")
     output: list[str] = []
-    first = Ratios(grid, tmp_path, "cpu", output.append)
+    first = Ratios(tmp_path, "cpu", output.append)
     planned = plan(grid, [CIFAR_C], first)
     assert output == [
         "Measuring compute ratios for --pace; this takes seconds to minutes per method.",
         "Compute ratio of tent on resnet18: 3 (measured).",
     ]
-    assert plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", output.append)) == planned
+    assert plan(grid, [CIFAR_C], Ratios(tmp_path, "cpu", output.append)) == planned
     assert asked_for == ["tent"]
     both = asked(methods="tent,eata", pace=1.0)
-    dry = Ratios(both, tmp_path, "cpu", output.append, dry_run=True)
+    dry = Ratios(tmp_path, "cpu", output.append, dry_run=True)
     ratios = {p.cell.method: p.cell.protocol.pace_ratio for p in plan(both, [CIFAR_C], dry)}
     assert ratios == {"source": 1.0, "tent": 3.0, "eata": 1.0}
     assert output[-1] == "Compute ratio of eata on resnet18: measured when the sweep runs."
     assert asked_for == ["tent"]  # a dry run measures nothing
-    elsewhere = Ratios(grid, tmp_path, "cpu", print, elsewhere="--shard")
+    elsewhere = Ratios(tmp_path, "cpu", print, elsewhere="--shard")
     with pytest.raises(UserError, match=r"--shard with --pace needs the compute ratio of eata .*eata="):
         plan(asked(methods="eata", pace=1.0), [CIFAR_C], elsewhere)
     untrained = replace(planned[-1].cell, method="eata", checkpoint="")
     with pytest.raises(UserError, match="--executor slurm with --pace needs the compute ratio"):
-        Ratios(grid, tmp_path, "cpu", print, elsewhere="--executor slurm")(untrained)  # before it is trained
-    assert Ratios(grid, tmp_path, "cpu", print)(untrained) == 1.0
+        Ratios(tmp_path, "cpu", print, elsewhere="--executor slurm")(untrained)  # before it is trained
+    assert Ratios(tmp_path, "cpu", print)(untrained) == 1.0
     with monkeypatch.context() as patch:
         patch.setattr(compute_ratio, "code_of", lambda cell: Code("other"))
-        assert Ratios(grid, tmp_path, "cpu", output.append)(planned[-1].cell) == 4.0  # of other code
+        assert Ratios(tmp_path, "cpu", output.append)(planned[-1].cell) == 4.0  # of other code
     (tmp_path / compute_ratio.FILE).write_text("[1]")
     with pytest.raises(UserError, match="delete it to measure again"):
-        plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
+        plan(grid, [CIFAR_C], Ratios(tmp_path, "cpu", print))
 
 
 def test_a_method_without_a_ratio_is_one_sentence_and_others_keep_theirs(
@@ -451,7 +453,7 @@ def test_a_method_without_a_ratio_is_one_sentence_and_others_keep_theirs(
     monkeypatch.setattr(compute_ratio, "measured", measured)
     grid = asked(methods="tent,eata", pace=1.0)
     with pytest.raises(UserError, match=r"of eata on resnet18 cannot .*\(eata gave NaN logits\); .*eata="):
-        plan(grid, [CIFAR_C], Ratios(grid, tmp_path, "cpu", print))
+        plan(grid, [CIFAR_C], Ratios(tmp_path, "cpu", print))
     (stored,) = json.loads((tmp_path / compute_ratio.FILE).read_text()).values()
     assert (stored["method"], stored["ratio"]) == ("tent", 3.0)
 
@@ -466,8 +468,7 @@ def test_a_ratio_is_of_one_network_with_its_settings_and_batches(
         return float(len(asked_for))
 
     monkeypatch.setattr(compute_ratio, "measured", measured)
-    grid = asked(methods="tent", pace=1.0)
-    ratios = Ratios(grid, tmp_path, "cpu", lambda text: None)
+    ratios = Ratios(tmp_path, "cpu", lambda text: None)
     tent = cells(plan(asked(methods="tent"), [CIFAR_C]), method="tent")[0]
     others = [
         replace(tent, protocol=replace(tent.protocol, batch_size=7)),
@@ -482,7 +483,7 @@ def test_a_ratio_is_of_one_network_with_its_settings_and_batches(
 
 def test_a_ratio_given_for_a_variant_wins_over_that_of_its_method() -> None:
     grid = asked(methods="tent,tent[lr=0.5]", pace=1.0, pace_ratio="tent=2,tent[lr=0.5]=3")
-    planned = plan(grid, [CIFAR_C], Ratios(grid, Path(), "cpu", print, elsewhere="--shard"))
+    planned = plan(grid, [CIFAR_C], Ratios(Path(), "cpu", print, elsewhere="--shard"))
     ratios = {p.cell.label: p.cell.protocol.pace_ratio for p in planned}
     assert ratios == {"source": 1.0, "tent": 2.0, "tent[lr=0.5]": 3.0}
 
