@@ -464,7 +464,7 @@ def test_watching_the_loss_does_not_disturb_it(
     assert fitted[0].losses == plain.losses
 
 
-@pytest.mark.parametrize("name", ["tsne", "loss-vs-mse"])
+@pytest.mark.parametrize("name", ["tsne", "loss-vs-mse", "bad-start"])
 def test_the_papers_form_can_be_shown(
     bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -478,8 +478,10 @@ def test_the_papers_form_can_be_shown(
     monkeypatch.setattr(QuantilePaper, "fit", seen)
     options = {"severities": "5", "images": 40} if name == "tsne" else {"severity": 5}
     small = replace(bench, settings={"quantile_paper": {"size": "small"}})
-    registry.figure(name)(small, epochs=1, method="quantile_paper", **options)
-    assert [type(one) for one in shown] == [QuantilePaper]
+    made = registry.figure(name)(small, epochs=1, method="quantile_paper", **options)
+    assert {type(one) for one in shown} == {QuantilePaper}
+    titles = [text.get_text() for text in made.findobj(Text)]
+    assert any("quantile_paper" in title for title in titles)  # a reader sees which form it is
     with pytest.raises(UserError, match="quantil_paper"):
         registry.figure(name)(bench, method="quantil_paper")
 

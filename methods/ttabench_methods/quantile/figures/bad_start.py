@@ -38,7 +38,8 @@ def figure(bench: Bench, *, severity: int = 5, epochs: int = 0, method: str = "q
 
     method=quantile_paper shows the paper's form.
     """
-    return draw(compute(bench, severity, epochs, method), f"{bench.title}, severity {severity}")
+    title = f"{method}\n{bench.title}, severity {severity}"
+    return draw(compute(bench, severity, epochs, method), title)
 
 
 def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "quantile") -> list[Attempt]:

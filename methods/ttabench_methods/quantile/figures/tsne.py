@@ -21,7 +21,6 @@ from . import style
 from .forms import form
 from .style import Array, Labels
 
-COLUMNS = ("Raw", "After quantile matching")
 NAMED = 20  # classes, at most, that are named in the panels
 NEIGHBOURS = 10  # of a class's median: most of them must be of the class, or its number is grey
 GAP = 0.08  # of the panel's extent: numbers nearer to each other would overlap
@@ -46,6 +45,7 @@ class Embedding:
     """
 
     title: str
+    method: str
     severities: tuple[int, ...]
     places: Array
     accuracy: Array
@@ -78,6 +78,7 @@ def compute(
     bench.tell("t-SNE", 0, features[..., 0].size)
     return Embedding(
         title=bench.title,
+        method=method,
         severities=chosen,
         places=embed(features.reshape(-1, features.shape[-1]), bench.seed).reshape(*features.shape[:-1], 2),
         accuracy=np.array([[seen.accuracy for seen in column] for column in columns]).T,
@@ -118,7 +119,7 @@ def draw(embedding: Embedding) -> Figure:
     number = len(embedding.severities)
     made = Figure(figsize=(style.COLUMN, 1.12 * number + 0.4), layout="constrained")
     panels = made.subplots(number, 2, squeeze=False, sharex=True, sharey=True)
-    for axes, name in zip(panels[0], COLUMNS, strict=True):
+    for axes, name in zip(panels[0], ("Raw", f"After {embedding.method}"), strict=True):
         axes.set_title(name, pad=3)
     for row, severity in zip(panels, embedding.severities, strict=True):
         row[0].set_ylabel(f"Severity {severity}")
