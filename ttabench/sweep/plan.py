@@ -22,10 +22,10 @@ from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
-from ttabench.sweep.grid import Grid
+from ttabench.sweep.exclusions import matching, warn_of_idle
+from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import check_ratios, given_ratio
 from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
-from ttabench.sweep.rules import is_excluded
 from ttabench.sweep.shifts import Shifts
 from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent
@@ -120,10 +120,12 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     ratio_of   asked once per method and classifier, if the sweep has a pace and the user gives no ratio.
                Source has ratio 1.
 
-    Raises UserError for rules and compute ratios that do not fit the cells.
+    Raises UserError for rules and compute ratios that do not fit the cells, and warns of exclude rules that
+    leave out none.
     """
     planned: list[Planned] = []
     seen: set[str] = set()
+    excluding: list[Rule] = []
     source_of = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
         count = cache(lambda model=model: model.measured.shifted_count())
@@ -133,12 +135,14 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
             keeps = source_of[id(part.baseline)] if part.baseline else None
             baseline = _baseline(keeps) if keeps else ""
             for choice in part.methods:
-                for item in _of_method(source, part, _limited(choice, count), ratio_of, baseline):
+                limited = _limited(choice, count)
+                for item in _of_method(source, part, limited, ratio_of, baseline, excluding):
                     if item.cell.cell_id not in seen:  # tent is tent[norms=all] on a transformer
                         seen.add(item.cell.cell_id)
                         planned.append(item)
     if len(sweep.parts) > 1:
         _check_sequences(planned)
+    warn_of_idle(sweep.exclude, excluding)
     choices = [choice for part in sweep.parts for choice in part.methods]
     given = {pair: None for choice in choices for pair in choice.grid.pace_ratio}
     check_ratios(given, (item.cell for item in planned) if given else ())
@@ -187,9 +191,12 @@ def _check_sequences(planned: Sequence[Planned]) -> None:
 
 
 def _of_method(
-    source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf, baseline: str
+    source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf, baseline: str, excluding: list[Rule]
 ) -> Iterator[Planned]:
-    """The cells of a method on a source classifier, without those that an exclude rule leaves out."""
+    """The cells of a method on a source classifier, without those that an exclude rule leaves out.
+
+    Such rules are added to `excluding`, once.
+    """
     template, unmet = _template(source, choice, part.shifts)
     template = replace(template, baseline=baseline)
     if choice.grid.pace and not unmet and choice.cls.name != BASELINE:
@@ -205,7 +212,8 @@ def _of_method(
         history: tuple[str, ...] = ()
         for corruption in part.shifts.cells:
             cell = replace(template, corruption=corruption, severity=severity, seed=seed, history=history)
-            if is_excluded(part.exclude, cell, choice.given):
+            if rules := [*matching(part.exclude, cell)]:
+                excluding += [rule for rule in rules if rule not in excluding]
                 continue
             yield Planned(cell, unmet, fixed)
             if choice.grid.reset == "continual":

@@ -23,9 +23,10 @@ from ttabench.models.resolve import resolve_model
 from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.subset_names import SUBSETS, drawn_from, split_subset
+from ttabench.sweep.exclusions import Exclusion, exclusion
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import named_method
-from ttabench.sweep.rules import Exclusion, method_names, of_method, plain_grids
+from ttabench.sweep.rules import dataset_names, method_names, of_method, plain_grids
 from ttabench.sweep.settings import parse_settings
 from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
 from ttabench.system.files import user_path
@@ -59,10 +60,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid whose names are resolved. `models` are those of all parts and their baselines, each once."""
+    """A grid whose names are resolved.
+
+    models    those of all parts and their baselines, each once.
+    exclude   all exclude rules, those that are about no part among them.
+    """
 
     parts: tuple[Part, ...]
     models: tuple[Model, ...]
+    exclude: tuple[Rule, ...] = ()
 
 
 def resolve(grid: Grid) -> Sweep:
@@ -73,7 +79,7 @@ def resolve(grid: Grid) -> Sweep:
     used = {choice.cls.name for part in parts for choice in part.methods}
     if other := next((name for name in grid.per_method if name not in used), ""):
         raise unknown("method in a rule", other, sorted(used))
-    return Sweep(parts, tuple(known.values()))
+    return Sweep(parts, tuple(known.values()), grid.exclude)
 
 
 def _parts(grid: Grid, known: dict[tuple[str, ...], Model]) -> list[Part]:
@@ -87,11 +93,12 @@ def _part(
     name: str, grid: Grid, methods: tuple[MethodChoice, ...], known: dict[tuple[str, ...], Model]
 ) -> Part:
     """The part of a plain grid that is on one dataset."""
-    named = {name, drawn_from(name), split_subset(name)[0]}
+    named = dataset_names(name)  # and, once it is open, the name that it has in results
     if draw := _draw_of(name, grid):
         name, grid = draw, replace(grid, limit=0, classes="first")
         methods = tuple(replace(choice, grid=replace(choice.grid, limit=0)) for choice in methods)
     data = open_dataset(name)
+    named |= dataset_names(data.name)
     _say_if_not_whole(data)
     shifts = find_shifts(data, grid)
     warn_of_doubts(undrawn(data), shifts.corruptions)
@@ -106,8 +113,9 @@ def _part(
             file = user_path(checkpoint) if checkpoint else None
             known[key] = resolve_model(arch, data, checkpoint=file, normalize=normalize)
     models = {arch: known[key] for arch, key in wanted.items()}
-    exclude = tuple(exclusion(rule) for rule in grid.exclude if named & set(rule.get("datasets", named)))
     ours = tuple(models[arch] for arch in grid.archs)
+    rules = (rule for rule in grid.exclude if named & set(rule.get("datasets", named)))
+    exclude = tuple(exclusion(rule, ours) for rule in rules)
     _check_distinct(ours)
     return Part(methods, ours, shifts, exclude, models.get(shifts.baseline))
 
@@ -223,14 +231,6 @@ def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
             settings = {**given, **dict(zip(axes, values, strict=True))}
             cls = method(name)
             yield MethodChoice(cls, parse_values(cls, settings), of_method(grid, name))
-
-
-def exclusion(rule: Rule) -> Exclusion:
-    """An exclude rule with its methods looked up. Raises UserError for an unknown method or setting."""
-    if "methods" not in rule:
-        return Exclusion(rule, None)
-    parsed = [parse_method(text) for text in rule["methods"]]
-    return Exclusion(rule, tuple((name, parse_values(method(name), texts)) for name, texts in parsed))
 
 
 def _check_protocol(grid: Grid) -> None:

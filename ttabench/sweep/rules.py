@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ttabench.cell import Cell, Scalar
 from ttabench.errors import UserError
 from ttabench.method.spelling import parse_method
+from ttabench.subset_names import split_subset
 from ttabench.sweep.grid import Grid, Rule
 
 
@@ -41,17 +41,22 @@ def _without_others(part: Grid, used: set[str]) -> Grid:
 
 
 def _by_dataset(part: Grid, grid: Grid, rule: Rule) -> list[Grid]:
-    """One grid for each dataset that has rules of its own, and one for each run of others."""
+    """One grid for each dataset that has rules of its own, and one for each run of others.
+
+    Those of ``digits-c`` are of ``digits-c[100]`` too, unless the sweep has both.
+    """
     grids: list[Grid] = []
     shared: list[str] = []
     for name in part.datasets:
-        if name not in grid.per_dataset:
+        whole, _ = split_subset(name)
+        key = name if name in grid.per_dataset or whole in part.datasets else whole
+        if key not in grid.per_dataset:
             shared.append(name)
             continue
         if shared:
             grids.append(replace(part, datasets=tuple(shared)))
             shared = []
-        values = {key: value for key, value in grid.per_dataset[name].items() if key not in rule}
+        values = {field: value for field, value in grid.per_dataset[key].items() if field not in rule}
         grids.append(changed(replace(part, datasets=(name,)), values))
     return [*grids, replace(part, datasets=tuple(shared))] if shared else grids
 
@@ -80,34 +85,11 @@ def method_names(methods: Iterable[str]) -> list[str]:
     return [parse_method(text)[0] for text in methods]
 
 
+def dataset_names(name: str) -> set[str]:
+    """By which names rules mean a dataset: ``digits-c[100]`` also by ``digits-c``."""
+    return {name, split_subset(name)[0]}
+
+
 def of_method(grid: Grid, name: str) -> Grid:
     """`grid` with the values that it has for one method."""
     return replace(grid, **grid.per_method[name]) if name in grid.per_method else grid
-
-
-@dataclass(frozen=True)
-class Exclusion:
-    """An exclude rule whose methods are resolved.
-
-    axes      values of archs, corruptions, severities and seeds; an axis that is missing matches all.
-    methods   names with values of settings; a method matches with the settings that are not named, too.
-              None = all methods.
-    """
-
-    axes: Rule
-    methods: tuple[tuple[str, Mapping[str, Scalar]], ...] | None
-
-
-def is_excluded(exclusions: Iterable[Exclusion], cell: Cell, given: Mapping[str, Scalar]) -> bool:
-    """Whether one of these rules of its dataset names a cell of a method with `given` settings."""
-    at = {
-        "archs": cell.arch, "corruptions": cell.corruption, "severities": cell.severity, "seeds": cell.seed,
-    }  # fmt: skip
-
-    def names(rule: Exclusion) -> bool:
-        return all(value in rule.axes.get(axis, (value,)) for axis, value in at.items()) and (
-            rule.methods is None
-            or any(name == cell.method and values.items() <= given.items() for name, values in rule.methods)
-        )
-
-    return any(map(names, exclusions))

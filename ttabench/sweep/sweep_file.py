@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,8 @@ from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid, check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.rules import joined_settings, method_names, setting_name
+from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.rules import dataset_names, joined_settings, method_names, setting_name
 from ttabench.system.files import replace_file, writing
 
 __all__ = [
@@ -118,7 +118,7 @@ def _check_names(config: Mapping[str, Any]) -> None:
     """Raises UserError for a rule about a method, architecture or dataset that is not in the file."""
     check_whole_methods(config.get("per_method", ()))
     rules: list[Mapping[str, Any]] = [{"methods": name} for name in config.get("per_method", ())]
-    rules += [{"methods": text.partition(".")[0]} for text in config.get("set", ())]
+    rules += [{"methods": _of_setting(text)} for text in config.get("set", ())]
     rules += [{"datasets": name} for name in config.get("per_dataset", ())]
     rules += config.get("exclude", ())
     for axis in ("methods", "archs", "datasets"):
@@ -126,8 +126,29 @@ def _check_names(config: Mapping[str, Any]) -> None:
         valid = _named(config, axis) if given else []
         if axis == "methods":
             given, valid = method_names(given), method_names([*valid, "source"] if valid else [])
-        if valid and (wrong := next((name for name in given if name not in valid), "")):
+        there = _names_in_rules(axis, valid)
+        if valid and (
+            wrong := next((name for name in given if _in_one_spelling(axis, name) not in there), "")
+        ):
             raise unknown(f"{axis.removesuffix('s')} in a rule", wrong, valid)
+
+
+def _of_setting(text: str) -> str:
+    """``tent.lr=0.1`` → ``tent``"""
+    return text.partition(".")[0].strip()
+
+
+def _in_one_spelling(axis: str, name: str) -> str:
+    """A name that a rule has on an axis; of a method without its settings."""
+    if axis == "methods":
+        return parse_method(name)[0]
+    return arch_spelling(name) if axis == "archs" else name
+
+
+def _names_in_rules(axis: str, names: Iterable[str]) -> set[str]:
+    """By which names, in one spelling, rules may mean what a sweep has on an axis."""
+    every = set().union(*map(dataset_names, names)) if axis == "datasets" else names
+    return {_in_one_spelling(axis, name) for name in every}
 
 
 def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +166,7 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in rule.items() if name not in replaced}
         if "set" in kept:
-            kept["set"] = _not_given(_of_sweep(kept["set"], "methods", flags), flags.get("set", ()))
+            kept["set"] = _not_given(_settings_of_sweep(kept["set"], flags), flags.get("set", ()))
         if "pace_ratio" in kept:
             kept["pace_ratio"] = _ratios_of_sweep(kept["pace_ratio"], config, flags)
         return {name: value for name, value in kept.items() if name not in ("set", "pace_ratio") or value}
@@ -155,20 +176,25 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
         rules = config.get(name, {})
         options[name] = {key: kept for key in _of_sweep(rules, axis, flags) if (kept := rest(rules[key]))}
     options["exclude"] = [kept for rule in config.get("exclude", ()) if (kept := _left_out(rule, flags))]
-    held = _of_sweep(config.get("set", ()), "methods", flags)
+    held = _settings_of_sweep(config.get("set", ()), flags)
     options["set"] = list(joined_settings(held, list(flags.get("set", ()))))
     return options
 
 
 def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list[str]:
-    """The names, or settings of methods, that the flag of their axis has; all where there is no such flag."""
+    """The names of a rule that the flag of their axis has; all where there is no such flag."""
     if axis not in flags:
         return list(names)
     chosen = split_list(str(flags[axis]))
-    if axis != "methods":
-        return [name for name in names if name in chosen]
-    methods = {"source", *method_names(in_groups(chosen))}
-    return [name for name in names if re.split(r"[.\[]", name, maxsplit=1)[0].strip() in methods]
+    there = _names_in_rules(axis, ["source", *in_groups(chosen)] if axis == "methods" else chosen)
+    return [name for name in names if _in_one_spelling(axis, name) in there]
+
+
+def _settings_of_sweep(settings: Iterable[str], flags: Mapping[str, Any]) -> list[str]:
+    """The ``method.key=value`` texts of methods that ``--methods`` has; all without this flag."""
+    of_method = {text: _of_setting(text) for text in settings}
+    methods = _of_sweep(of_method.values(), "methods", flags)
+    return [text for text, name in of_method.items() if name in methods]
 
 
 def _ratios_of_sweep(text: str, config: Mapping[str, Any], flags: Mapping[str, Any]) -> str:

@@ -258,6 +258,44 @@ def test_exclude_compares_values_and_not_their_spelling(made: Make) -> None:
     assert {c[0] for c in left} == {"source", "tent[lr=0.2]"}
 
 
+def test_exclude_names_settings_that_are_in_force(made: Make) -> None:
+    """That is the default, or the rate of official scripts, as a label of the sweep spells it."""
+    rule = '[[exclude]]\nmethods = ["tent[lr=0.001]"]\n'
+    assert {c[0] for c in cells(grid(made(SMALL + rule)))} == {"source"}
+    small = SMALL + "batch_size = 16\n"
+    (name,) = {c[0] for c in cells(grid(made(small)))} - {"source"}
+    assert "lr=" in name
+    assert {c[0] for c in cells(grid(made(f'{small}[[exclude]]\nmethods = ["{name}"]\n')))} == {"source"}
+
+
+def test_exclude_means_a_network_and_a_dataset_by_all_their_names(made: Make) -> None:
+    other = SMALL.replace('["resnet18"]', '["ResNet18_W8"]').replace('"digits-c"', '"digits-c[100]"')
+    for axis, name in (("archs", "resnet18_w8"), ("archs", "ResNet18_w8"), ("datasets", "digits-c")):
+        asked = grid(made(f'{other}[[exclude]]\n{axis} = ["{name}"]\n'))
+        assert cells(asked) == set(), name
+
+
+@pytest.mark.parametrize(
+    ("rule", "spelled"),
+    [
+        (
+            'methods = ["tent[lr=0.3]"]\ncorruptions = ["fog", "snow"]',
+            "methods tent[lr=0.3] and corruptions fog, snow",
+        ),
+        ("seeds = [0, 3]\nseverities = [1]", "seeds 0, 3 and severities 1"),
+        ('corruptions = ["frost"]', "corruptions frost"),
+    ],
+)
+def test_an_exclude_rule_that_leaves_out_no_cell_is_warned_of(made: Make, rule: str, spelled: str) -> None:
+    used = '[[exclude]]\nmethods = ["tent"]\ncorruptions = ["snow"]\n'
+    with pytest.warns(UserWarning, match="the exclude rule") as caught:
+        left = cells(grid(made(f"{SMALL}{used}[[exclude]]\n{rule}\n")))
+    assert [str(each.message) for each in caught] == [
+        f"the exclude rule of {spelled} leaves out no cell of this sweep."
+    ]
+    assert left == cells(grid(made(SMALL + used)))
+
+
 def test_exclude_names_a_setting_that_exists(made: Make) -> None:
     with pytest.raises(UserError, match="unknown setting of tent 'lt'; did you mean 'lr'"):
         resolve(grid(made(SMALL + '[[exclude]]\nmethods = ["tent[lt=0.1]"]')))
@@ -369,6 +407,45 @@ def test_other_methods_than_the_file_has_leave_its_settings_without_effect(made:
     assert {c[0] for c in cells(grid(made(RULED), methods="sar"))} == {"source", "sar"}
     included = SMALL + "[[include]]\nmethods = ['eata']\nset.eata.lr = 0.1\n"
     assert {c[0] for c in cells(grid(made(included), methods="tent"))} == {"source", "tent"}
+
+
+def test_rules_of_a_dataset_hold_for_the_part_of_it_that_a_flag_names(made: Make) -> None:
+    rules = (
+        "[per_dataset.digits-c]\nbatch_size = 20\n"
+        '[[exclude]]\ndatasets = ["digits-c"]\ncorruptions = ["snow"]\n'
+    )
+    asked = grid(made(SMALL + rules), datasets="digits-c[100]")
+    assert {c[2] for c in cells(asked)} == {"fog"}
+    assert {p.batch_size for p in protocols(asked).values()} == {20}
+    assert grid(made(to_toml(asked))) == asked
+    half = (
+        (SMALL + rules)
+        .replace("digits-c", "digits-c[50]")
+        .replace("per_dataset.digits-c[50]", 'per_dataset."digits-c[50]"')
+    )
+    another = grid(made(half), datasets="digits-c[100]")
+    assert (another.exclude, another.per_dataset) == ((), {})
+    limited = grid(made(SMALL + "[per_dataset.digits-c]\nlimit = 100\n"), datasets="digits-c[100]")
+    with pytest.raises(UserError, match=r"--limit 100: digits-c\[100\] is a subset already"):
+        resolve(limited)
+    both = (
+        SMALL.replace('["digits-c"]', '["digits-c", "digits-c[100]"]')
+        + "[per_dataset.digits-c]\nlimit = 90\n"
+    )
+    assert [(part.datasets, part.limit) for part in plain_grids(grid(made(both)))] == [
+        (("digits-c",), 90), (("digits-c[100]",), 0),
+    ]  # fmt: skip
+
+
+def test_rules_are_kept_however_a_flag_spells_their_names(made: Make) -> None:
+    content = (
+        'methods = ["quantile+cotta", "tent"]\narchs = ["ResNet18"]\n'
+        '[[exclude]]\nmethods = ["quantile+cotta"]\narchs = ["resnet18"]\n'
+    )
+    rule = {"methods": ("stack[first=quantile,second=cotta]",), "archs": ("resnet18",)}
+    for flags in ({}, {"methods": "quantile+cotta"}, {"archs": "resnet18"}, {"archs": "RESNET18"}):
+        assert grid(made(content), **flags).exclude == (rule,), flags
+    assert grid(made(content), methods="tent").exclude == ()
 
 
 def test_compute_ratios_of_methods_that_flags_leave_out_have_no_effect(made: Make) -> None:
