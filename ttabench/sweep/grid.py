@@ -28,6 +28,7 @@ class Grid:
     batch_size, epochs   0 = each method's own.
     batch_rate   official | fixed: the learning rate where the batch size is not the method's own.
     classes   first | balanced: which images a limit means; see `resolve` for imagenet-c.
+    reset     "" = that of the stream, see `reset_in_force`.
     checkpoint, normalize   a weights file for the architecture, and its normalisation.
     stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
               reset per corruption. A ccc stream may also name a network, see `shifts.split_baseline`.
@@ -45,7 +46,7 @@ class Grid:
     seeds: tuple[int, ...] = (0,)
     settings: tuple[str, ...] = ()
     mode: str = "native"
-    reset: str = "per_corruption"
+    reset: str = ""
     batch_size: int = 0
     batch_rate: str = "official"
     epochs: int = 0
@@ -66,8 +67,6 @@ class Grid:
     per_dataset: Mapping[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.stream and self.reset == "per_corruption":
-            object.__setattr__(self, "reset", "continual")
         if self.checkpoint and len(self.archs) > 1:
             raise UserError(
                 f"a checkpoint belongs to one architecture, but {len(self.archs)} are given; give one."
@@ -92,10 +91,19 @@ class Grid:
                 twice = next(v for v in values if values.count(v) > 1)
                 raise UserError(f"{axis} names '{twice}' twice; name each once.")
 
+    @property
+    def reset_in_force(self) -> str:
+        """The reset that is given; else continual for a long stream, and per_corruption without one."""
+        return self.reset or ("continual" if self.stream else "per_corruption")
+
     def to_json(self, *, whole: bool = False) -> dict[str, Any]:
-        """The fields as JSON values; later ones only if they are set, unless `whole`."""
+        """The fields as JSON values; later ones only if they are set, unless `whole`.
+
+        The reset is the one in force, as in the folders of earlier sweeps.
+        """
         unset = {f.name: _json(f.default) for f in fields(self) if f.name not in RULES}
         values = {name: _json(value) for name, value in asdict(self).items()}
+        values["reset"] = self.reset_in_force
         if whole:
             return values
         return {k: v for k, v in values.items() if k not in LATER or v not in ([], {}, unset.get(k))}

@@ -85,9 +85,10 @@ _TABLE = (
         Choice(MODES), "method",
     ),
     Option(
-        "reset", "per_corruption", "WHEN",
-        "When methods are reset: per_corruption, continual (never), episodic (each batch), every(N) batches.",
-        Choice(RESETS, rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
+        "reset", "", "WHEN",
+        "When methods are reset: per_corruption (usual), continual (never; usual for a long stream), "
+        "episodic (each batch), every(N) batches.",
+        Choice(("", *RESETS), rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
     ),
     Option(
         "order", "iid", "ORDER",

@@ -216,7 +216,7 @@ def _of_method(
                 excluding += [rule for rule in rules if rule not in excluding]
                 continue
             yield Planned(cell, unmet, fixed)
-            if choice.grid.reset == "continual":
+            if choice.grid.reset_in_force == "continual":
                 history = (*history, f"{corruption}-{severity}")
 
 
@@ -272,7 +272,7 @@ def _cannot_be_reset(choice: MethodChoice) -> bool:
 
     Its cell is n/a. It has the protocol of the others, which is online, and so stands in their table.
     """
-    resets = choice.grid.reset not in ("per_corruption", "continual")
+    resets = choice.grid.reset_in_force not in ("per_corruption", "continual")
     return resets and choice.grid.mode == "native" and choice.cls.mode == "offline"
 
 
@@ -294,7 +294,7 @@ def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protoco
             batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
             order=grid.order,
-            reset=grid.reset,
+            reset=grid.reset_in_force,
             contamination=grid.contamination,
             held_out=grid.held_out,
             limit=grid.limit,

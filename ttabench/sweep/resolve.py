@@ -237,7 +237,7 @@ def _check_protocol(grid: Grid) -> None:
     """Raises UserError for a protocol that no method supports; `plan` checks again for each method."""
     try:
         Protocol(
-            batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset,
+            batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset_in_force,
             contamination=grid.contamination, held_out=grid.held_out, limit=grid.limit,
             precision=grid.precision, stream=split_baseline(grid.stream)[0], pace=grid.pace,
         )  # fmt: skip
@@ -248,7 +248,7 @@ def _check_protocol(grid: Grid) -> None:
             f"--mode offline: {OFFLINE}, which {'--stream' if grid.stream else '--pace'} does not allow; "
             "leave --mode out, or name online."
         )
-    if grid.pace and grid.reset == "continual" and not grid.stream:
+    if grid.pace and grid.reset_in_force == "continual" and not grid.stream:
         raise UserError(
             "--pace with --reset continual: each corruption would count its batches anew; for all of them as "
             "one stream, use --stream 'recurring(1)' in place of --reset continual."

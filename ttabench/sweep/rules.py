@@ -10,6 +10,9 @@ from ttabench.method.spelling import parse_method
 from ttabench.subset_names import split_subset
 from ttabench.sweep.grid import Grid, Rule
 
+PER_CORRUPTION = "per_corruption"
+"""The reset that a long stream cannot have."""
+
 
 def plain_grids(grid: Grid) -> list[Grid]:
     """A grid as several without `include` and `per_dataset`: the grid itself, then one for each include rule.
@@ -62,8 +65,13 @@ def _by_dataset(part: Grid, grid: Grid, rule: Rule) -> list[Grid]:
 
 
 def changed(grid: Grid, values: Rule) -> Grid:
-    """`grid` with other values; settings are added to its own, and win over those of the same name."""
+    """`grid` with other values; settings are added to its own, and win over those of the same name.
+
+    A rule that brings a long stream, and no reset, has that of the stream in place of one per corruption.
+    """
     values = dict(values)
+    if values.get("stream") and grid.reset == PER_CORRUPTION:
+        values.setdefault("reset", "")
     if "settings" in values:
         values["settings"] = joined_settings(grid.settings, values["settings"])
     return replace(grid, **values)

@@ -14,7 +14,13 @@ from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid, check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import arch_spelling
-from ttabench.sweep.rules import dataset_names, joined_settings, method_names, setting_name
+from ttabench.sweep.rules import (
+    PER_CORRUPTION,
+    dataset_names,
+    joined_settings,
+    method_names,
+    setting_name,
+)
 from ttabench.system.files import replace_file, writing
 
 __all__ = [
@@ -159,6 +165,8 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     has no effect.
     """
     options = {**DEFAULTS, **config, **flags}
+    if flags.get("stream") and "reset" not in flags and config.get("reset") == PER_CORRUPTION:
+        options["reset"] = ""  # as where a rule brings the stream
     if "pace_ratio" in config and "pace_ratio" not in flags:
         options["pace_ratio"] = _ratios_of_sweep(config["pace_ratio"], config, flags)
     replaced = flags.keys() - {"set"}
@@ -260,6 +268,8 @@ def to_toml(grid: Grid) -> str:
     """A sweep file of what a grid measures: every option with its value, names of groups resolved."""
     values = grid.to_json(whole=True)
     values["set"] = values.pop("settings")
+    if _rules_decide_reset(grid):
+        del values["reset"]
     for name in ("batch_rate", "classes"):  # folders of earlier sweeps have none, and hold the same sweep
         if values[name] == DEFAULTS[name]:
             del values[name]
@@ -272,6 +282,14 @@ def to_toml(grid: Grid) -> str:
         for key, rule in values[name].items():
             lines += ["", f"[{name}.{_toml(key)}]", *_lines(rule)]
     return "\n".join(lines) + "\n"
+
+
+def _rules_decide_reset(grid: Grid) -> bool:
+    """Whether the reset of a stream, which is not given, is not that of a rule without this stream."""
+    rules = (*grid.include, *grid.per_dataset.values())
+    return bool(grid.stream and not grid.reset) and any(
+        "stream" in rule and not rule["stream"] and "reset" not in rule for rule in rules
+    )
 
 
 def _lines(rule: Mapping[str, Any]) -> list[str]:

@@ -67,10 +67,18 @@ def test_what_was_added_later_is_stored_where_it_is_set() -> None:
 
 
 def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
-    assert grid(stream="gradual").reset == "continual"
+    for asked, expected in (
+        (grid(stream="gradual"), "continual"), (grid(stream="gradual", reset="episodic"), "episodic"),
+        (grid(), "per_corruption"), (grid(reset="continual"), "continual"),
+    ):  # fmt: skip
+        assert asked.reset_in_force == asked.to_json()["reset"] == expected
+        assert {p.cell.protocol.reset for p in plan(asked, [RESNET])} == {expected}
     assert grid(stream="gradual").to_json()["stream"] == "gradual"
-    assert grid(stream="gradual", reset="episodic").reset == "episodic"
-    assert grid().reset == "per_corruption"
+    with pytest.raises(UserError) as problem:
+        resolve(grid(stream="recurring(2)", reset="per_corruption"))
+    assert str(problem.value) == (
+        "stream recurring is one sequence; expected reset continual, every(N) or episodic."
+    )
 
 
 @each(
