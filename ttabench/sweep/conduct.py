@@ -68,21 +68,21 @@ def run_cells(
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
     console, draft = console_of_errors(), make_draft(grid, options, extend=extend)
-    out, extend, shard, missing = draft.out, draft.extend, draft.shard, draft.untrained
+    out, shard, missing = draft.out, draft.shard, draft.untrained
     setup, memory = executor_setup(options), device_memory(options)
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
     store = Store(out)
-    store.make_folder(grid.to_json(), extend=extend)
+    store.make_folder(grid.to_json(), extend=draft.extend)
     asked: Path | None = None
     with ExitStack() as stack:
         claims = stack.enter_context(WorkClaims(store.root, "sweep"))
         claims.sweep_up()  # what killed processes left
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
-                store.join(grid.to_json(), extend=extend)
+                store.join(grid.to_json(), extend=draft.extend)
                 asked = keep(grid, out)
             claims.forget_losses()
             stack.callback(claims.forget_losses)
@@ -109,7 +109,7 @@ def run_cells(
         )  # fmt: skip
         if begun is None:
             with claims.alone("plan"):
-                store.write_plan(plan_rows(whole), extend=extend)
+                store.write_plan(plan_rows(whole), extend=draft.extend)
                 record_not_applicable(agenda.not_applicable, store, draft.overwrite)
         if shard != WHOLE:
             console.print(

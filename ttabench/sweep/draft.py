@@ -31,7 +31,7 @@ class Draft:
     grid       what its user gave.
     sweep      the same with all names resolved.
     out        its results folder.
-    extend     whether it may be added to the other sweeps of this folder.
+    asks_to_extend   whether its user wants it added to the other sweeps of this folder.
     shard      which slice of it this process measures.
     elsewhere  the option for which cells run on other machines, where compute ratios are others; or "".
     overwrite, scores   see :func:`ttabench.sweep.agenda.make_agenda`.
@@ -40,11 +40,19 @@ class Draft:
     grid: Grid
     sweep: Sweep
     out: Path
-    extend: bool
+    asks_to_extend: bool
     shard: Shard
     elsewhere: str
     overwrite: str
     scores: str
+
+    @property
+    def extend(self) -> bool:
+        """Whether it may be added to the other sweeps of its folder, or is one of them, as it is now.
+
+        Others may join the folder at any time, except while this process has the claim on the plan.
+        """
+        return self.asks_to_extend or is_one_of_several(self.grid, self.out)
 
     @property
     def untrained(self) -> list[Model]:
@@ -80,9 +88,8 @@ def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft
     for name in ("overwrite", "scores"):
         OPTIONS[name].kind.check(str(options[name]), OPTIONS[name].flag)
     draft = Draft(
-        grid, sweep, out, extend or is_one_of_several(grid, out), shard, elsewhere,
-        str(options["overwrite"]), str(options["scores"]),
-    )  # fmt: skip
+        grid, sweep, out, extend, shard, elsewhere, str(options["overwrite"]), str(options["scores"])
+    )
     if shard != WHOLE and (missing := draft.untrained):
         raise UserError(
             f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "

@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
+from ttabench.cell import Cell
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio, draft
 from ttabench.system.work_claims import ID, WorkClaims
@@ -176,6 +177,46 @@ def test_a_folder_is_joined_by_one_sweep_at_a_time(
     small = ("--archs", "cct", "--corruptions", "fog", "--limit", "20", "--workers", "0")
     assert ttabench("sweep", "--methods", "source", *small, "--out", out).code == 0
     assert held == [1]
+
+
+def test_a_sweep_that_joins_the_folder_while_another_measures_ratios_stays_in_the_plan(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    joined: list[Output] = []
+    added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", out)
+
+    def measured(cell: Cell, device: str) -> float:
+        joined.append(ttabench(*added))
+        return 2.0
+
+    monkeypatch.setattr(compute_ratio, "measured", measured)
+    first = ttabench("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out", out)
+    assert [output.code for output in (first, *joined)] == [0, 0]
+    assert {row["id"] for row in Store.at(out).plan()} == records(out).keys()
+    assert {row["corruption"] for row in Store.at(out).plan()} == {"fog", "snow"}
+
+
+def test_a_sweep_is_not_refused_where_another_joins_its_folder_before_it(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    again = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", out)
+    assert ttabench(*again).code == 0
+    make_folder = Store.make_folder
+
+    def another_joins_then(store: Store, sweep: dict[str, Any], *, extend: bool = False) -> None:
+        make_folder(store, sweep, extend=extend)
+        monkeypatch.setattr(Store, "make_folder", make_folder)
+        added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", out)
+        assert ttabench(*added).code == 0
+
+    monkeypatch.setattr(Store, "make_folder", another_joins_then)
+    output = ttabench(*again)
+    assert output.code == 0, output.err
+    assert {row["corruption"] for row in Store.at(out).plan()} == {"fog", "snow"}
 
 
 def test_a_sweep_that_waits_for_the_training_of_another_says_so(
