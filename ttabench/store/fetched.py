@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,7 +23,7 @@ from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.published.description import Archive
-from ttabench.errors import UserError, shortened
+from ttabench.errors import UserError, printable, shortened
 from ttabench.plain_text import one_line
 from ttabench.store.results_folder import Store
 from ttabench.system.environment import cache_dir
@@ -112,9 +113,11 @@ def fetch_results(
         work = Path(made)
         tree, version = _obtained(source, sha256, work, on_progress)
         whole = work / "whole"
-        files = _taken(tree, whole)
-        stores = [Store.at((whole / path).parent) for path in files if Path(path).name == "sweep.json"]
-        if not sum(len(store.latest()) for store in stores):  # every record is read, and so checked
+        with _named_as_in(source, tree, whole):
+            files = _taken(tree, whole)
+            stores = [Store.at((whole / path).parent) for path in files if Path(path).name == "sweep.json"]
+            count = sum(len(store.latest()) for store in stores)  # every record is read, and so checked
+        if not count:
             raise UserError(
                 f"{shortened(source)} holds no results; expected folders with sweep.json and cells/."
             )
@@ -124,6 +127,24 @@ def fetch_results(
             target.rename(work / "former")
         whole.rename(target)
     return next(each for each in fetched() if each.name == name)
+
+
+@contextmanager
+def _named_as_in(source: str, *copies: Path) -> Iterator[None]:
+    """A problem of a file in one of the copies, which are gone when it is read, is one of the source's file.
+
+    The advice to restore a file is for a folder of one's own; here, only the source can be mended.
+    """
+    try:
+        yield
+    except UserError as problem:
+        text = str(problem)
+        for copy in copies:
+            text = text.replace(printable(f"{copy}{os.sep}"), "").replace(
+                printable(str(copy)), "its top folder"
+            )
+        what = re.sub(r"; restore .*", "", text).rstrip(".")
+        raise UserError(f"{shortened(source)} was not fetched, and nothing is kept of it: {what}.") from None
 
 
 def _name(text: str) -> str:
@@ -156,7 +177,11 @@ def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> 
     if archive is None:
         file = _name(_last_part(source)) + next(end for end in ARCHIVES if source.lower().endswith(end))
         wanted = Archive(file=file, urls=(source,), folder="", sha256=sha256.lower())
-        archive, _ = download(wanted, work / "download", on_progress)
+        try:
+            archive, _ = download(wanted, work / "download", on_progress)
+        except UserError as problem:  # which names a place for the file that is gone by then
+            why = str(problem).partition(" Try again later")[0]
+            raise UserError(f"{why} Try again later, or download it elsewhere and give its path.") from None
     if not archive.is_file():
         raise UserError(f"{archive} does not exist.")
     found = file_sha256(archive)

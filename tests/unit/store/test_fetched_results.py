@@ -152,6 +152,41 @@ def test_files_that_lead_elsewhere_refuse_a_source(cache: Path, theirs: Path, tm
     refused(theirs, "is a link", cache)
 
 
+def test_what_is_damaged_is_named_as_in_its_source(cache: Path, theirs: Path, tmp_path: Path) -> None:
+    """The copy in which it is found is gone when the sentence is read."""
+    shard = next((theirs / "one" / "cells").iterdir())
+    whole = shard.read_bytes()
+    shard.write_bytes(whole.replace(b'"corruption":"fog"', b'"corruption":"fig"'))
+    tar = tar_of(theirs, tmp_path / "r.tar.gz")
+    for source, top in ((theirs, ""), (tar, "release-1.0/"), (theirs / "one", None)):
+        place = f"cells/{shard.name}" if top is None else f"{top}one/cells/{shard.name}"
+        with pytest.raises(UserError) as problem:
+            fetch_results(str(source))
+        text = str(problem.value)
+        shown = str(source) if len(str(source)) <= 80 else str(source)[:80]
+        assert text.startswith(shown)
+        assert f" was not fetched, and nothing is kept of it: {place}, line " in text
+        assert ".fetching-" not in text
+        assert "restore" not in text
+    shard.write_bytes(whole)
+    (theirs / "one" / "sweep.json").write_text("{}")
+    with pytest.raises(UserError, match=r"kept of it: one/sweep\.json is not what ttabench wrote\.$"):
+        fetch_results(str(theirs))
+    (theirs / "one" / "sweep.json").unlink()
+    (theirs / "one" / "sweep.json").symlink_to("/etc/passwd")
+    with pytest.raises(UserError, match=r"kept of it: one/sweep\.json is a link"):
+        fetch_results(str(theirs))
+
+
+def test_an_archive_that_cannot_be_downloaded_gets_advice_that_can_be_followed(
+    cache: Path, mirror: Mirror
+) -> None:
+    with pytest.raises(UserError, match=r"r\.tar\.gz could not be downloaded") as problem:
+        fetch_results(f"{mirror.url}/r.tar.gz")
+    assert str(problem.value).endswith("Try again later, or download it elsewhere and give its path.")
+    assert ".fetching-" not in str(problem.value)
+
+
 def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Path) -> None:
     shard = next((theirs / "one" / "cells").iterdir())
     whole = shard.read_bytes()
