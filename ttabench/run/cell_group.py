@@ -30,6 +30,7 @@ class CellGroup:
     scores         the label-free scores of its cells, "cheap" or "all".
     start          sizes of the files of results when the cells were planned, see `store.new_records`.
     command        see :mod:`ttabench.run.executors`.
+    done           ids of cells that need no new result: only others of their continual run do.
     """
 
     chains: tuple[Chain, ...]
@@ -39,10 +40,15 @@ class CellGroup:
     scores: str = "cheap"
     start: tuple[tuple[str, int], ...] = ()
     command: tuple[str, ...] = ()
+    done: frozenset[str] = frozenset()
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(cell for chain in self.chains for cell in chain)
+
+    def to_do(self, chain: Chain) -> Chain:
+        """The cells of a chain that need a new result; whoever stores these has done the chain."""
+        return tuple(cell for cell in chain if cell.cell_id not in self.done)
 
     def __call__(self, emit: Emit, state: WorkerState) -> Done:
         # Hashed and remembered before the code is imported, since its files may change during the sweep.
@@ -60,7 +66,7 @@ class CellGroup:
         with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
             for chain in self.chains:
                 check_gpu(self.device)
-                if not share.take(chain):
+                if not share.take(chain, self.to_do(chain)):
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
                     continue
                 try:

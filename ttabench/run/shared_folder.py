@@ -23,15 +23,16 @@ class Share:
     def __init__(self, results: Path, start: Mapping[str, int]) -> None:
         self._claims, self._new_records = WorkClaims(results), NewRecords(results, start)
 
-    def take(self, chain: Sequence[Cell]) -> bool:
-        """Claim a chain of cells. False where another process has it, or has stored it since the start.
+    def take(self, chain: Sequence[Cell], todo: Sequence[Cell]) -> bool:
+        """Claim a chain of cells. False where another process has it, or has stored `todo` since the start.
 
+        todo   those of its cells that need a new result.
         A result is stored before its claim ends. So a chain that is free and not stored is still to do.
         """
         key = chain[0].cell_id
         if not self._claims.take(key):
             return False
-        if self._new_records.has(*(cell.cell_id for cell in chain)):
+        if not self.left(todo):
             self._claims.release(key)
             return False
         return True
@@ -44,9 +45,10 @@ class Share:
             f"its process was lost {LOSSES} times (killed, out of memory or of time, or its machine was lost)"
         )
 
-    def left(self, chain: Sequence[Cell]) -> list[Cell]:
-        """The cells of a chain that are not stored since the start."""
-        return [cell for cell in chain if not self._new_records.has(cell.cell_id)]
+    def left(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those cells that are not stored since the start."""
+        self._new_records.has()
+        return [cell for cell in cells if cell.cell_id not in self._new_records.stored]
 
     def release(self, chain: Sequence[Cell]) -> None:
         """End the claim."""

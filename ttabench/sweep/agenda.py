@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,7 +89,8 @@ def make_groups(
     :func:`ttabench.store.new_records.sizes`; `command` see `CellGroup`.
     """
     of_network: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
-    for chain in make_chains(todo, planned):
+    wanted = {cell.cell_id for cell in todo}
+    for chain in make_chains(wanted, planned):
         of_network[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
     left = sum(len(chain) for chains in of_network.values() for chain in chains)
     results, sizes = store.root.absolute(), tuple((begun or {}).items())
@@ -103,13 +104,16 @@ def make_groups(
                 count += len(chains[end])
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
-            groups.append(CellGroup(part, results, device, device_memory, scores, sizes, command))
+            done = frozenset(cell.cell_id for chain in part for cell in chain) - wanted
+            groups.append(CellGroup(part, results, device, device_memory, scores, sizes, command, done))
     return groups
 
 
-def make_chains(todo: Sequence[Cell], planned: Sequence[Planned]) -> list[Chain]:
-    """One chain per cell; one per sequence of corruptions if the state continues from one to the next."""
-    wanted = {cell.cell_id for cell in todo}
+def make_chains(wanted: Collection[str], planned: Sequence[Planned]) -> list[Chain]:
+    """One chain per cell; one per sequence of corruptions if the state continues from one to the next.
+
+    wanted   ids of the cells that need a new result; each chain has one of them at least.
+    """
     chains: defaultdict[Hashable, list[Cell]] = defaultdict(list)
     for cell in (item.cell for item in planned if not item.unmet):
         if cell.protocol.reset == "continual" or cell.cell_id in wanted:

@@ -35,11 +35,12 @@ class Others:
     ) -> None:
         self._of = {chain[0].cell_id: (group, chain) for group in groups for chain in group.chains}
         self._claims, self._new_records, self._patience = claims, NewRecords(store.root, start), patience
-        self._chains: dict[str, Chain] = {}
+        self._left: dict[str, Chain] = {}  # what is to do of each chain, by the id of its first cell
 
     def note(self, event: Elsewhere) -> list[Result]:
         """Keep in mind what a worker did not take; the results of it that are already stored."""
-        self._chains[event.cells[0]] = self._of[event.cells[0]][1]
+        group, chain = self._of[event.cells[0]]
+        self._left[event.cells[0]] = group.to_do(chain)
         return self._stored()
 
     def stored(self, cells: Collection[str]) -> list[Result]:
@@ -55,25 +56,30 @@ class Others:
         """
         announced: tuple[str, ...] = ()
         until = time.monotonic() + self._patience
-        while self._chains and time.monotonic() < until:
+        while self._left and time.monotonic() < until:
             # First the claims, then the store: what was stored before its claim ended is seen.
-            free = [key for key in self._chains if self._claims.is_free(key)]
+            free = [key for key in self._left if self._claims.is_free(key)]
             yield self._stored()
-            if free := [key for key in free if key in self._chains]:
-                return [replace(self._of[key][0], chains=(self._chains.pop(key),)) for key in free]
-            where = tuple(sorted({place for key in self._chains for place in self._claims.where(key)}))
-            if self._chains and where and where != announced:
+            if free := [key for key in free if key in self._left]:
+                return [self._taken_over(key) for key in free]
+            where = tuple(sorted({place for key in self._left for place in self._claims.where(key)}))
+            if self._left and where and where != announced:
                 announced = where
-                yield Waiting(sum(map(len, self._chains.values())), where)
-            if self._chains:
+                yield Waiting(sum(map(len, self._left.values())), where)
+            if self._left:
                 time.sleep(POLL)
         return []
 
+    def _taken_over(self, key: str) -> CellGroup:
+        del self._left[key]
+        group, chain = self._of[key]
+        return replace(group, chains=(chain,))
+
     def _stored(self) -> list[Result]:
-        """The results of chains that are complete; these are no longer waited for."""
+        """The results of chains of which nothing is to do; these are no longer waited for."""
         results: list[Result] = []
-        for key, chain in list(self._chains.items()):
-            if self._new_records.has(*(cell.cell_id for cell in chain)):
-                del self._chains[key]
-                results += (self._new_records.result(cell.cell_id) for cell in chain)
+        for key, todo in list(self._left.items()):
+            if self._new_records.has(*(cell.cell_id for cell in todo)):
+                del self._left[key]
+                results += (self._new_records.result(cell.cell_id) for cell in todo)
         return results

@@ -64,10 +64,11 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
     left = [cell for cell in event.job.cells if cell.cell_id not in stored]
     results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
     known = {result.cell.cell_id for result in results}
+    left = [cell for cell in left if cell.cell_id not in known]
+    if all(cell.cell_id in event.job.done for cell in left):  # another process has stored what was to do
+        return results
     lost: list[Result] = []
     for cell in left:
-        if cell.cell_id in known:
-            continue
         reason = event.reason
         if lost:
             at = lost[0].cell

@@ -104,6 +104,9 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
     planned = [Planned(one, "") for one in todo]
     made = make_groups(todo[1:], planned, store, "cpu", 1)
     assert [one for unit in made for one in unit.cells] == todo  # what comes before a cell runs too
+    assert [unit.to_do(chain) for unit in made for chain in unit.chains] == [
+        (todo[1],), *((todo[at], todo[at + 1]) for at in (2, 4, 6))
+    ]  # fmt: skip
     running, rest = CellGroup((tuple(todo[:2]), tuple(todo[2:4])), store.root).split({todo[0].cell_id})
     assert running is not None
     assert rest is not None
@@ -196,6 +199,25 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
     assert {key: record.result for key, record in store.latest().items()} == {
         each.cell.cell_id: each for each in expected
     }
+
+
+def test_what_was_done_before_does_not_fail_where_another_process_has_stored_the_rest(
+    result: Result, other: Result, store: Store
+) -> None:
+    """A worker died at a continual run before it could say that another process has done it."""
+
+    def executor(jobs: list[CellGroup], workers: int) -> Iterator[Died]:
+        writer = store.writer()
+        writer.append(other)
+        writer.close()
+        yield Died(jobs[0], "the worker was killed")
+
+    first = result.cell
+    todo = [CellGroup(((first, other.cell),), store.root, done=frozenset({first.cell_id}))]
+    with WorkClaims(store.root) as claims:
+        events = [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
+    assert events == [other]
+    assert store.latest().keys() == {other.cell.cell_id}
 
 
 def test_a_worker_keeps_what_it_used_last_and_no_more_than_it_may() -> None:

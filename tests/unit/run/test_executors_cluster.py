@@ -118,6 +118,20 @@ def test_what_any_place_stores_is_told_as_it_comes_with_what_runs(store: Store, 
     assert (made.at_once, made.cancelled) == (2, 1)
 
 
+def test_what_was_done_before_is_not_waited_for_and_shows_how_far_its_run_is(
+    store: Store, cells: list[Cell]
+) -> None:
+    """Of a continual run whose first cell was stored when the others were planned."""
+    at = {"total": 8, "seen": 4, "scored": 2, "right": 1}
+    made = Made([lease(store, cells[0], cell=str(cells[0]), **at), storing(store, *cells[1:3])])
+    todo = CellGroup((tuple(cells),), store.root, command=("sweep",), done=frozenset({cells[0].cell_id}))
+    events = follow(made, store, [todo])
+    assert next(events) == CellProgress(str(cells[0]), 8, 4, 2, 1)
+    assert [next(events).results[0].cell for _ in range(2)] == cells[1:3]
+    storing(store, cells[3])()
+    assert [event.results[0].cell for event in events if isinstance(event, Done)] == cells[3:]
+
+
 @pytest.mark.parametrize(("workers", "each", "places"), [(64, 1, 4), (64, 2, 2), (3, 2, 2), (1, 1, 1)])
 def test_no_more_places_begin_than_there_is_work_for(
     store: Store, cells: list[Cell], workers: int, each: int, places: int

@@ -114,6 +114,39 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     assert "[4/4]" in output.err
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_continual_run_that_began_before_a_sweep_is_waited_for_and_starts_again_if_its_process_dies(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    usual = ("sweep", *GRID, "--corruptions", "fog,snow,frost", "--reset", "continual", "--workers", "0")
+    assert ttabench(*usual, "--out", out.parent / "alone").code == 0
+    results = [record.result for record in Store.at(out.parent / "alone").records()]
+    chain = [result for result in results if result.cell.method == "bn_stats"]
+    writer = Store.create(out, Store.at(out.parent / "alone").sweep()).writer()
+    writer.append(chain[0])
+    with WorkClaims(out) as other:
+        assert other.take(chain[0].cell.cell_id)
+        real, left = time.sleep, [[chain[1]], [] if killed else [chain[2]]]
+
+        def goes_on_meanwhile(seconds: float) -> None:
+            if seconds == 0.5:  # the sweep waits
+                writer.extend(left.pop(0))
+                if not left:
+                    other.release(chain[0].cell.cell_id)
+            real(seconds)
+
+        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", goes_on_meanwhile)
+        output = ttabench(*usual, "--out", out)
+    assert output.code == 0, output.err
+    assert "Waiting for 2 cells that other processes compute" in output.err
+    assert "[5/5]" in output.err
+    assert "/6]" not in output.err
+    again = Counter(result.cell.cell_id for result in chain[:2] if killed)
+    assert records(out) == Counter(result.cell.cell_id for result in results) + again
+
+
 def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,12 +81,13 @@ def run(
     commands = [(*job.command, *arguments) for job in jobs]
     cells = {cell.cell_id: str(cell) for job in jobs for cell in getattr(job, "cells", ())}
     chains = sum(len(getattr(job, "chains", (job,))) for job in jobs)
+    wanted = cells.keys() - {key for job in jobs for key in getattr(job, "done", ())}
     at_once = min(math.ceil(workers / each), math.ceil(chains / each))
     if cells:  # of one sweep: all commands are the same
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
     new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
-    left, names, silent = set(cells), set(cells.values()), bool(cells)
+    left, names, silent = set(wanted), set(cells.values()), bool(cells)
     watch, began = FolderProcesses(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
@@ -100,7 +101,7 @@ def run(
             yield from _progress([one.lease.progress for one in claims], names)
             if (cells and not left) or not (is_open or claims):
                 break
-            silent = silent and not claims and len(left) == len(cells)
+            silent = silent and not claims and len(left) == len(wanted)
             if silent and time.monotonic() - began > PATIENCE:
                 warnings.warn(f"No cell runs yet; {places.hint}.", stacklevel=2)
                 silent = False
@@ -110,8 +111,8 @@ def run(
     if left:
         why = f" ({trouble.rstrip('.')})" if (trouble := places.trouble()) else ""
         raise UserError(
-            f"{len(left)} of {counted(len(cells), 'cell')} are missing, and nothing runs any more{why}. What "
-            f"is stored is kept; run the same command again to go on. Logs: {logs_of(setup)}"
+            f"{len(left)} of {counted(len(wanted), 'cell')} are missing, and nothing runs any more{why}. "
+            f"What is stored is kept; run the same command again to go on. Logs: {logs_of(setup)}"
         )
 
 

@@ -161,12 +161,15 @@ class Display:
         """Print a line above the bars."""
         self.console.print(printable(text), soft_wrap=True, markup=False)
 
-    def finished(self, name: str, note: str, *, seconds: float = 0.0, keep: bool = False) -> None:
+    def finished(
+        self, name: str, note: str, *, seconds: float = 0.0, keep: bool = False, counts: bool = True
+    ) -> None:
         """An item is done; on a terminal only an item with `keep` leaves a line.
 
         seconds   what it took, for an item whose start was not reported.
+        counts    whether it is one of `total`.
         """
-        self.done += 1
+        self.done += counts
         self._pace.finished(name, self._kinds.get(name, ""), time.monotonic(), seconds)
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))

@@ -26,7 +26,8 @@ def follow(
     relative = {kind(cell): _beside_source(cell) for group in groups for cell in group.cells}
     known = {of: ratio for of, ratio in relative.items() if ratio}
     epochs = {str(cell): passes(cell) for group in groups for cell in group.cells}
-    with Display(len(kinds), "cells", kinds=kinds, workers=workers, relative=known) as display:
+    again = {key for group in groups for key in group.done}
+    with Display(len(kinds) - len(again), "cells", kinds=kinds, workers=workers, relative=known) as display:
         for event in events:
             if isinstance(event, CellProgress):
                 _show(display, event, epochs.get(event.cell, 0))
@@ -36,7 +37,7 @@ def follow(
                     f"Waiting for {counted(event.cells, 'cell')} that other processes compute: {where}."
                 )
             else:
-                _print_result(display, event)
+                _print_result(display, event, counts=event.cell.cell_id not in again)
                 loggers.add(event)
                 failed += [event.cell] if event.status == "failed" else []
     return failed
@@ -67,12 +68,14 @@ def _show(display: Display, event: CellProgress, epochs: int) -> None:
         display.running(event.cell, at, event.total, f"adapting{of}", part=0.0)
 
 
-def _print_result(display: Display, result: Result) -> None:
+def _print_result(display: Display, result: Result, *, counts: bool) -> None:
+    """`counts`: whether the cell was to do, or ran again for those after it in a continual run."""
     name = str(result.cell)
     if result.status == "ok":
         note = f"{result.accuracy:.1f} % ({result.seconds:.1f} s)"
         alarm = str(result.details.get("alarm", ""))
-        display.finished(name, f"{note}, {alarm}" if alarm else note, seconds=result.seconds)
+        note = f"{note}, {alarm}" if alarm else note
+        display.finished(name, note, seconds=result.seconds, counts=counts)
     else:
         reason = reason_and_place(result.reason, result.details).rstrip(".")
-        display.finished(name, f"failed: {reason}", keep=True)
+        display.finished(name, f"failed: {reason}", keep=True, counts=counts)
