@@ -3,7 +3,7 @@
 Steps, in this order: `probe` (see gpu_probe.py), `data` (the corrupted test images), `train` (the source
 classifiers), `sweep` (what is worth most first). Each goes on where it was stopped. After each, the results
 are packed into --out. All other state is in --state, which has to outlive the call: not a folder that is
-copied anew each time.
+copied anew each time. Exit code 1 if a command failed; not if the time was over.
 
     python scripts/gpu_first.py --test cifar10-test.npz --train cifar10-train.npz --frost frost \
         --state /tmp/state --out out --seconds 580
@@ -21,12 +21,14 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from gpu_probe import MINIBATCH, ONLINE
 
 from ttabench.data.catalog import dataset
+from ttabench.errors import UserError
 from ttabench.models.resolve import resolve_trainable
 from ttabench.system.files import replacing
 
@@ -45,6 +47,7 @@ class Runner:
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
         self.ends = time.monotonic() + given.seconds
+        self.failed = False
         os.environ |= {"TTABENCH_CACHE": str(given.state / "cache"), "COLUMNS": "150"}
 
     @property
@@ -52,17 +55,34 @@ class Runner:
         return self.ends - time.monotonic()
 
     def run(self, command: Sequence[str]) -> bool:
-        """Whether the command ended by itself, without an error."""
-        if self.left <= GRACE:
+        """Whether the command ended by itself, without an error; `failed` remembers an error."""
+        if self.is_over():
             return False
         print("$", *command[-12:], flush=True)
         process = subprocess.Popen(command)
         try:
-            return process.wait(self.left - GRACE) == 0
+            code = process.wait(self.left - GRACE)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             process.wait()
+            print("the time is over; the next call goes on from there", flush=True)
             return False
+        self.failed |= code != 0
+        return code == 0
+
+    def is_over(self) -> bool:
+        """Whether too little time is left to start anything, which is said then."""
+        if over := self.left <= GRACE:
+            print("not enough time left", flush=True)
+        return over
+
+    def tried(self, work: Callable[[], None]) -> None:
+        """Do a part of a step; a mistake is one sentence, and the other parts go on."""
+        try:
+            work()
+        except UserError as problem:
+            self.failed = True
+            print(problem, flush=True)
 
     def ttabench(self, *arguments: object) -> bool:
         return self.run([*TTABENCH, *map(str, arguments)])
@@ -87,21 +107,25 @@ class Runner:
         )  # fmt: skip
 
     def sweep(self) -> None:
-        images = dataset(self._dataset())
-        limit = ["--limit", max(1, round(self.given.scale * 10_000))] if self.given.scale < 1 else []
         for arch, methods in worth(self.given.archs.split(",")):
-            model = resolve_trainable(arch, images, recipe=self.given.recipe, epochs=self._epochs())
-            if (weights := model.weights()) is None:
-                print(f"{arch} is not trained; the step train comes first", flush=True)
-                continue
-            # Products of matrices dominate a transformer; true float32 takes much longer there.
-            dense = self.given.device == "cuda" and "resnet" not in arch
-            precision = ["--precision", "tf32"] if dense else []
-            self.ttabench(
-                "sweep", "--archs", arch, "--methods", methods, "--datasets", self._dataset(),
-                "--checkpoint", weights, "--device", self.given.device, "--per-gpu", self.given.per_gpu,
-                "--out", self.given.state / "results", "--extend", *self._corruptions(), *limit, *precision,
-            )  # fmt: skip
+            if self.is_over():  # then the data or the weights may not be made yet
+                return
+            self.tried(partial(self._sweep, arch, methods))
+
+    def _sweep(self, arch: str, methods: str) -> None:
+        images = dataset(self._dataset())
+        model = resolve_trainable(arch, images, recipe=self.given.recipe, epochs=self._epochs())
+        if (weights := model.weights()) is None:
+            raise UserError(f"{arch} is not trained; the step train comes first")
+        limit = ["--limit", max(1, round(self.given.scale * 10_000))] if self.given.scale < 1 else []
+        # Products of matrices dominate a transformer; true float32 takes much longer there.
+        dense = self.given.device.startswith("cuda") and "resnet" not in arch
+        precision = ["--precision", "tf32"] if dense else []
+        self.ttabench(
+            "sweep", "--archs", arch, "--methods", methods, "--datasets", self._dataset(),
+            "--checkpoint", weights, "--device", self.given.device, "--per-gpu", self.given.per_gpu,
+            "--out", self.given.state / "results", "--extend", *self._corruptions(), *limit, *precision,
+        )  # fmt: skip
 
     def _epochs(self) -> int:
         return 1 if self.given.scale < 1 else 0  # 0: as the recipe says
@@ -165,7 +189,7 @@ def main() -> int:
         print(f"== {step}, {runner.left:.0f} s left", flush=True)
         getattr(runner, step)()
         runner.pack()
-    return 0
+    return 1 if runner.failed else 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 import gpu_first as script
 import gpu_probe
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from ttabench.store import Store
 
@@ -32,6 +33,7 @@ def test_a_command_has_ended_without_an_error_or_it_has_not(tmp_path: Path) -> N
     runner = script.Runner(Namespace(seconds=600.0, state=tmp_path))
     for code in (0, 1):
         assert runner.run([sys.executable, "-c", f"raise SystemExit({code})"]) == (code == 0)
+        assert runner.failed == (code != 0)
 
 
 @pytest.mark.usefixtures("forked_workers")
@@ -60,12 +62,62 @@ def test_it_is_rehearsed_without_a_gpu(
         assert "results/sweep.json" in archive.getnames()
 
 
-def test_nothing_starts_after_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
-    monkeypatch.setattr(sys, "argv", ["script", *where, "--seconds", "1", "--steps", "probe,train"])
+def test_nothing_starts_after_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
+    images = ["--test", "test.npz", "--train", "train.npz", "--frost", "frost"]  # the data is not made
+    monkeypatch.setattr(sys, "argv", ["script", *where, *images, "--seconds", "1"])
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     assert script.main() == 0
+    assert capsys.readouterr().out.count("not enough time left") == len(script.STEPS)
+
+
+def test_a_command_that_is_stopped_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "GRACE", 0.0)
+    runner = script.Runner(Namespace(seconds=0.5, state=tmp_path))
+    assert not runner.run([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert not runner.failed
+    assert "the time is over" in capsys.readouterr().out
+
+
+@each(
+    ("given", "sentence"),
+    [
+        (("--datasets", "nosuch"), "unknown dataset 'nosuch'"),
+        (("--datasets", "digits-c", "--archs", "resnet81,cvt"), "cvt is not trained; the step train"),
+        (("--datasets", "digits-c", "--archs", "resnet81,cvt"), "did you mean"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_the_exit_code_tells(
+    given: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--recipe", "", "--device", "cpu"]
+    monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
+    monkeypatch.setattr(sys, "argv", ["script", *where, *given, "--steps", "sweep"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    assert script.main() == 1
+    assert sentence in capsys.readouterr().out
+
+
+def test_a_transformer_runs_in_tf32_on_any_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trained:
+        def weights(self) -> Path:
+            return tmp_path
+
+    commands: list[list[str]] = []
+    monkeypatch.setattr(script, "resolve_trainable", lambda *rest, **more: Trained())
+    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--device", "cuda:1"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--datasets", "digits-c", "--steps", "sweep"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    assert script.main() == 0
+    found = {command[command.index("--archs") + 1]: "tf32" in command for command in commands}
+    assert found == {"resnet18": False, "cct": True}
 
 
 def test_the_probe_measures_every_method_or_says_why_not(
