@@ -89,6 +89,8 @@ def run_sweep(
     chosen = with_flags(in_file, given)
     with default_modes(), default_kernels():
         finished = run_cells(make_grid(chosen), chosen, extend=extend)
+    if finished.warning:
+        print(finished.warning, file=sys.stderr)
     cells = finished.store.frame()
     return cells[cells["cell_id"].isin(finished.cells)].reset_index(drop=True)
 

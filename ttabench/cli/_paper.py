@@ -371,8 +371,9 @@ def _measure(task: Task, asked: Asked) -> int:
         "per_gpu": 1 if task.experiment == ALONE else asked.per_gpu,
     }  # fmt: skip
     finished = run_cells(task.grid, options, extend=True)
-    console_of_errors().print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed.")
-    return len(finished.failed)
+    counts = f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed."
+    console_of_errors().print(" ".join(filter(None, (counts, finished.warning))))
+    return finished.unfinished
 
 
 # ---- figures

@@ -78,7 +78,7 @@ def _check_executor(options: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast: bool) -> int:
-    """Run a sweep and print its table. Returns the number of failed cells."""
+    """Run a sweep and print its table. Returns 0 where all is done, see :class:`Finished`."""
     started = time.monotonic()
     finished = run_cells(grid, options, extend=extend, fail_fast=fail_fast)
     if finished.cells:  # a slice of a small sweep may be empty
@@ -87,6 +87,8 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     took = clock(time.monotonic() - started)
     out, console = printable(shlex.quote(str(out_folder(options)))), console_of_errors()
     console.print(f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed; {took} in total.")
+    if finished.warning:
+        console.print(finished.warning)
     if finished.shard != WHOLE:
         index, count = finished.shard
         console.print(
@@ -94,7 +96,7 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
             f"{counted(finished.whole, 'cell')} are: ttabench status {out}"
         )
     console.print(f"Tables and plots of all cells in {out}: ttabench report {out}")
-    return len(finished.failed)
+    return finished.unfinished
 
 
 def _summary(frame: pd.DataFrame, store: Store) -> None:

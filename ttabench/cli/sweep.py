@@ -94,7 +94,8 @@ def sweep(
     """Cross methods × architectures × datasets × corruptions, and print the table.
 
     Results appear in the folder as they come; the same command run again goes on where it stopped.
-    Source is always run, for comparison. Exit code 1 if a cell failed, 2 for a mistake in the command.
+    Source is always run, for comparison. Exit code 1 if a cell failed or was measured with other code
+    meanwhile, 2 for a mistake in the command.
     """
     if schema:
         print(schema_text(), end="")
@@ -115,8 +116,7 @@ def sweep(
     if begun:  # another process has handed this sweep over: compute its cells until none is free
         run_cells(grid, options, extend=True, begun=read_begun(begun))
         return
-    failed = _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast)
-    if failed:
+    if _sweep.run_sweep(grid, options, extend=extend, fail_fast=fail_fast):
         raise typer.Exit(1)
 
 

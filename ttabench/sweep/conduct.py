@@ -27,6 +27,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
 from ttabench.sweep.options import device_memory, executor_setup
+from ttabench.sweep.other_sweeps import with_other_code
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
@@ -42,8 +43,9 @@ from ttabench.system.work_claims import SILENT, WorkClaims
 class Finished:
     """A sweep that ran to its end: where its results are, its cells, and those that failed.
 
-    shard   which slice of the sweep it was.
-    whole   cells of all slices.
+    shard        which slice of the sweep it was.
+    whole        cells of all slices.
+    other_code   how many of its cells were measured with other code meanwhile.
     """
 
     store: Store
@@ -51,6 +53,22 @@ class Finished:
     failed: list[Cell]
     shard: Shard
     whole: int
+    other_code: int
+
+    @property
+    def unfinished(self) -> int:
+        """How many cells failed or were measured with other code."""
+        return len(self.failed) + self.other_code
+
+    @property
+    def warning(self) -> str:
+        """One sentence on cells that were measured with other code; "" without any."""
+        if not self.other_code:
+            return ""
+        return (
+            f"{self.other_code} of these cells {'was' if self.other_code == 1 else 'were'} measured with "
+            "other code, by another sweep or before files changed; run the same command again."
+        )
 
 
 def run_cells(
@@ -133,7 +151,11 @@ def run_cells(
         finally:
             if begun is None:
                 write_readme(store)
-    return Finished(store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole))
+    again = agenda.todo if begun is None and draft.overwrite in ("stale", "always") else ()
+    return Finished(
+        store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole),
+        with_other_code(again, store, start),
+    )  # fmt: skip
 
 
 def _greet(claims: WorkClaims, console: Console) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ttabench.cell import Result
+from ttabench.cell import Cell, Result
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.run.progress_events import Elsewhere, Waiting
 from ttabench.store import Store
@@ -83,3 +83,15 @@ class Others:
                 del self._left[key]
                 results += (self._new_records.result(cell.cell_id) for cell in todo)
         return results
+
+
+def with_other_code(cells: Iterable[Cell], store: Store, start: Mapping[str, int]) -> int:
+    """How many of these cells have a result since `start` that was made with other code than is installed.
+
+    A process computes with the code that was installed when it began, also where files have changed since.
+    """
+    new = NewRecords(store.root, start)
+    new.has()
+    ids = {cell.cell_id for cell in cells} & new.stored.keys()
+    held = store.latest(quick=True) if ids else {}
+    return sum(record.stale for key, record in held.items() if key in ids)

@@ -469,6 +469,17 @@ def test_adapt_and_evaluate_give_the_numbers_of_a_sweep(tmp_path: Path) -> None:
     assert adapted.method.alarms()["quantile_loss"] == stored.details["quantile_loss"]
 
 
+def test_cells_that_were_measured_with_other_code_meanwhile_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.sweep.conduct.with_other_code", lambda cells, *_: len(cells))
+    usual = {"corruptions": "fog,snow", "limit": 20, "workers": 0, "out": tmp_path / "results"}
+    ttabench.run_sweep("source", "resnet18", **usual)
+    assert "2 of these cells were measured with other code, by another sweep" in capsys.readouterr().err
+    ttabench.run_sweep("source", "resnet18", **usual)
+    assert "other code" not in capsys.readouterr().err
+
+
 def test_a_classifier_has_its_normalisation_and_takes_no_other(net: nn.Module) -> None:
     classifier = ttabench.adapt(net, "source").method.model
     for given in ({"mean": (0.5, 0.5, 0.5)}, {"std": (0.2, 0.2, 0.2)}):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit import other_code
 from tests.unit.conftest import Output
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.cell import Cell
@@ -112,6 +113,37 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     assert waited == [3]
     assert records(out) == Counter(dict.fromkeys(alone, 1))
     assert "[4/4]" in output.err
+
+
+@pytest.mark.parametrize(("overwrite", "said"), [("stale", True), ("always", True), ("never", False)])
+def test_a_cell_that_another_sweep_measured_with_other_code_is_told(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, overwrite: str, said: bool
+) -> None:
+    monkeypatch.chdir(out.parent)
+    monkeypatch.syspath_prepend(out.parent)
+    usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--overwrite", overwrite, "--out")
+    assert ttabench(*usual, out).code == 0
+    key, record = next(iter(Store.at(out).latest().items()))
+    (out / "cells").rename(out.parent / "measured")
+    with WorkClaims(out) as other:
+        assert other.take(key)
+        real = time.sleep
+
+        def stores_meanwhile(seconds: float) -> None:
+            if seconds == 0.5 and other.where(key):  # the sweep waits
+                with monkeypatch.context() as patch:
+                    other_code.changed(patch)
+                    Store.at(out).writer().append(record.result)
+                other.release(key)
+            real(seconds)
+
+        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", stores_meanwhile)
+        output = ttabench(*usual, out)
+    warning = "1 of these cells was measured with other code, by another sweep or before files changed;"
+    assert (output.code, warning in output.err) == (int(said), said)
+    last = ttabench(*usual, out)
+    assert (last.code, "measured with other code" in last.err) == (0, False)
+    assert Store.at(out).latest()[key].stale is not said
 
 
 @pytest.mark.parametrize("killed", [False, True])
