@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Fact = dict[str, Any]
 Tried = tuple[list[Any], list[str]]  # what could be described, and why the rest could not
 Used = Sequence[tuple[str, Mapping[str, Any]]]  # names, with settings
-BENCH_FLAGS = "--arch --dataset --corruption --device --seed"
 
 
 def methods() -> list[Fact]:
@@ -330,10 +329,12 @@ def _all_figures() -> Tried:
 
 
 def _figure(name: str, _settings: Mapping[str, Any]) -> Fact:
+    from ttabench.cli._bench import BENCH
     from ttabench.figure import options, takes_bench
 
     make = registry.figure(name)
-    flags = [BENCH_FLAGS, "--set METHOD.SETTING=VALUE"] if takes_bench(make) else []
+    of_network = [" ".join(f"--{flag}" for flag in BENCH), "--set METHOD.SETTING=VALUE"]
+    flags = of_network if takes_bench(make) else []
     settings = [f"--set {key}={value}" for key, value in options(make).items()]
     shows = (make.__doc__ or "").partition("\n")[0]
     return {"name": name, "shows": shows, "options": [*flags, *settings]}

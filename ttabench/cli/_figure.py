@@ -32,7 +32,7 @@ def make(
     Mistakes raise UserError before anything is computed, but for settings of a method that the figure turns
     out not to show: before anything is written.
 
-    given      flags that the user gave: fields of `ttabench.cli.figure.BENCH`.
+    given      flags that the user gave: fields of `ttabench.cli._bench.BENCH`.
     bench      all these fields, with their defaults.
     settings   ``option=value`` each, or ``method.key=value`` as for a sweep.
     """
@@ -95,13 +95,17 @@ def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _bench(
-    *, arch: str, dataset: str, corruption: str, device: str, seed: int, checkpoint: str = ""
+    *, arch: str, dataset: str, corruption: str, device: str, seed: int, checkpoint: str, normalize: str
 ) -> Callable[..., ClassifierAndData]:
-    """A `ClassifierAndData` but for `report` and `settings`; the classifier is trained if it is missing."""
+    """A `ClassifierAndData` but for `report` and `settings`; the classifier is trained if it is missing.
+
+    Warns as a sweep does of a network that sees its images otherwise than it should.
+    """
     import torch
 
     from ttabench.data.catalog import dataset as open_dataset
     from ttabench.figure.classifier_and_data import ClassifierAndData
+    from ttabench.models.load_with_warnings import load_with_warnings
     from ttabench.models.resolve import resolve_model
     from ttabench.run.executors import inline
     from ttabench.sweep.progress.training import train_all
@@ -112,13 +116,13 @@ def _bench(
     corruption = corruption or DEFAULT_CORRUPTIONS.get(data.name, "gaussian_noise")
     if corruption not in data.corruptions:
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
-    model = resolve_model(arch, data, checkpoint=user_path(checkpoint) if checkpoint else None)
+    file = user_path(checkpoint) if checkpoint else None
+    model = resolve_model(arch, data, checkpoint=file, normalize=normalize)
     if not model.ready:
         print(f"No source classifier yet for {model}: training.", file=sys.stderr)
         train_all([TrainJob(arch, dataset, place)], inline.run, 0)
-    loaded = model.load(place)
+    classifier = load_with_warnings(model, place).classifier.to(place).eval()
     torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are
-    classifier = loaded.classifier.to(place).eval()
     return partial(ClassifierAndData, arch, data, corruption, classifier, seed=seed, device=place)
 
 

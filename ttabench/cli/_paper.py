@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cli import _figure
+from ttabench.cli._bench import BENCH
 from ttabench.cli._folders import check_folder
-from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError, counted, printable
 from ttabench.figure import KINDS, options, takes_bench

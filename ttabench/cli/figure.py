@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from ttabench.cli._bench import BENCH
 from ttabench.errors import printable
-
-BENCH: dict[str, Any] = {
-    "arch": "resnet18",
-    "dataset": "digits-c",
-    "corruption": "",
-    "checkpoint": "",
-    "device": "auto",
-    "seed": 0,
-}
-"""What a figure that shows a classifier shows, where the command line does not say."""
 
 
 def figure(
@@ -38,6 +29,13 @@ def figure(
     checkpoint: Annotated[
         str, Option(metavar="FILE", help="Weights for the architecture, in place of training.")
     ] = BENCH["checkpoint"],
+    normalize: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="The normalisation of these weights, if not the dataset's: none, half, imagenet, cifar10 …",
+        ),
+    ] = BENCH["normalize"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
     seed: Annotated[int, Option(metavar="NUMBER", help="The seed of all random numbers.", min=0)] = BENCH[
         "seed"
@@ -52,7 +50,8 @@ def figure(
 ) -> None:
     """Compute a figure and write NAME.png and NAME.pdf, the same bytes each time.
 
-    --arch, --dataset, --corruption, --checkpoint and --device are for figures that show a classifier.
+    --arch, --dataset, --corruption, --checkpoint, --normalize and --device are for figures that show a
+    classifier.
     """
     if list_:
         from ttabench.cli._facts import figures
@@ -68,7 +67,7 @@ def figure(
     from ttabench.cli import _figure
 
     flags = {"arch": arch, "dataset": dataset, "corruption": corruption, "seed": seed}
-    flags |= {"checkpoint": checkpoint, "device": device}
+    flags |= {"checkpoint": checkpoint, "normalize": normalize, "device": device}
     given = {flag: value for flag, value in flags.items() if _is_given(context, flag)}
     for path in _figure.make(name, out, given, {**BENCH, **flags}, set_ or []):
         print(printable(str(path)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -15,9 +14,9 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
 from ttabench.method.settings import configured, label
+from ttabench.models.load_with_warnings import load_with_warnings
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
-from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.subset_names import split_subset
@@ -76,7 +75,7 @@ class Planned:
 def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
     """The source classifier of every model. Those trained elsewhere are downloaded, and measured on `device`.
 
-    Warns if a clean accuracy is too low or differs from the claimed one. Raises UserError without weights.
+    Warns as :func:`load_with_warnings` does. Raises UserError without weights.
     """
     keep_freed_memory()  # networks are run on many clean images
     fingerprints: dict[str, str] = {}
@@ -86,14 +85,8 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
         if measured.name not in fingerprints:
             fingerprints[measured.name] = measured.fingerprint()
         if model.ready:
-            loaded = model.load(device, progress)
+            loaded = load_with_warnings(model, device, progress)
             classifier, checkpoint = loaded.classifier, loaded.sha256
-            if text := loaded.note.get("warning"):
-                warnings.warn(f"{model}: {text}", stacklevel=2)
-            if not model.trainable and (
-                said := left_out(lookalikes(classifier.net, model.dataset.image_size))
-            ):
-                warnings.warn(f"{model}: {said}.", stacklevel=2)
         else:
             classifier, checkpoint = model.build(), ""
         sources.append(source_of(model, classifier, checkpoint, fingerprints[measured.name]))

@@ -25,6 +25,7 @@ from tests.unit.conftest import Output
 from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
+from ttabench.cli._bench import BENCH
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
@@ -160,6 +161,8 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
         ((), "which figure? There are"),
         (("six-blobs", "--arch", "cct"), "takes no --arch; its options are epochs, lr, seed"),
         (("quantile-index", "--seed", "1"), "takes no --seed"),
+        (("six-blobs", "--normalize", "half"), "takes no --normalize"),
+        (("tsne", "--arch", "torchvision/resnet18", "--normalize", "haf"), "did you mean 'half'"),
         (("six-blobs", "--set", "epoch=3"), "did you mean 'epochs'?"),
         (("six-blobs", "--set", "epochs"), "not of the form option=value"),
         (("six-blobs", "--set", "epochs=many"), "expected a whole number"),
@@ -200,7 +203,8 @@ def test_the_list_tells_what_each_takes(ttabench: Run) -> None:
     out = ttabench("figure", "--list").out
     assert all(name in out for name in registry.figure_names())
     assert "--set epochs=1000" in out
-    assert "--corruption" in out
+    told = ttabench("figure", "tsne", "--list").out
+    assert all(f"--{flag}" in told for flag in BENCH)
 
 
 def test_the_list_shows_one_figure_where_it_is_named(ttabench: Run) -> None:
@@ -264,6 +268,34 @@ def test_settings_from_the_command_line_reach_the_method(
     output = ttabench("figure", "mine", "--out", tmp_path / "b", "--set", "tent.lr=0.25")
     assert (output.code, "mine does not show tent" in output.err) == (2, True), output.err
     assert not (tmp_path / "b").exists()
+
+
+def test_a_network_that_sees_its_images_otherwise_is_warned_of(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network that comes with ttabench for digits-c, without its normalisation."""
+    monkeypatch.chdir(tmp_path)
+    Path("raw.py").write_text(
+        "import torch\nfrom ttabench.data.catalog import dataset\n"
+        "from ttabench.models.resolve import resolve_model\n"
+        "def build():\n    return resolve_model('resnet18', dataset('digits-c')).load().classifier.net\n"
+    )
+    seen: list[tuple[float, ...]] = []
+
+    def mine(bench: ClassifierAndData) -> Figure:
+        seen.append(tuple(bench.classifier.normalize.mean.flatten().tolist()))
+        return Figure()
+
+    monkeypatch.setattr(registry, "figure", lambda name: mine)
+    plain = ttabench("figure", "mine", "--arch", "raw:build")
+    assert plain.code == 0, plain.err
+    assert "warning: raw:build on digits-c: clean accuracy is" in plain.err
+    assert "--normalize" in plain.err
+    better = ttabench("figure", "mine", "--arch", "raw:build", "--normalize", "half")
+    assert better.code == 0, better.err
+    assert [mean[0] for mean in seen] == [0.0, 0.5]
+    told = ttabench("figure", "mine", "--arch", "resnet18", "--normalize", "half")
+    assert (told.code, "leave --normalize out" in told.err) == (2, True)
 
 
 # ---- how they look
