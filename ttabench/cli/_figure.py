@@ -107,6 +107,7 @@ def _bench(
     from ttabench.figure.classifier_and_data import ClassifierAndData
     from ttabench.models.load_with_warnings import load_with_warnings
     from ttabench.models.resolve import resolve_model
+    from ttabench.models.trained_model import note_on_mirrors
     from ttabench.run.executors import inline
     from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
@@ -120,6 +121,8 @@ def _bench(
     model = resolve_model(arch, data, checkpoint=file, normalize=normalize)
     if not model.ready:
         print(f"No source classifier yet for {model}: training.", file=sys.stderr)
+        if note := note_on_mirrors([model]):
+            print(note, file=sys.stderr)
         train_all([TrainJob(arch, dataset, place)], inline.run, 0)
     classifier = load_with_warnings(model, place).classifier.to(place).eval()
     torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are

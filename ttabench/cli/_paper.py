@@ -16,6 +16,7 @@ from ttabench.errors import UserError, counted, printable
 from ttabench.figure import KINDS, options, takes_bench
 from ttabench.models.architectures.names import resolve
 from ttabench.models.resolve import resolve_model
+from ttabench.models.trained_model import note_on_mirrors
 from ttabench.paper.experiments import (
     DATASETS,
     Task,
@@ -354,6 +355,8 @@ def _train(weights: Weights, asked: Asked) -> None:
     job = TrainJob(
         weights.model.name, weights.model.dataset.name, device, epochs=epochs, recipe=plan.recipe.name
     )
+    if note := note_on_mirrors([weights.model]):
+        console_of_errors().print(note)
     workers = 0 if asked.workers == "0" else 1
     train_all([job], pick_executor(workers, device), workers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -43,6 +44,10 @@ def train(
             "processors with AVX2.",
         ),
     ] = "fast",
+    no_mirror: Annotated[
+        bool,
+        Option("--no-mirror", help="Mirror no images at random: for text, signs, and where left matters."),
+    ] = False,
     force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
 ) -> None:
     """Train a source classifier per architecture × dataset, and keep it in the cache.
@@ -54,8 +59,9 @@ def train(
     from ttabench.data.own.doubts import warn_of_doubts
     from ttabench.method.spelling import distinct_list
     from ttabench.models.resolve import resolve_trainable
+    from ttabench.models.trained_model import note_on_mirrors
     from ttabench.models.training import portable
-    from ttabench.models.training.recipes import PORTABLE
+    from ttabench.models.training.recipes import NO_MIRROR, PORTABLE
     from ttabench.models.training.train import check_precision
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.sweep.grid import check_seed
@@ -74,6 +80,7 @@ def train(
         checked_count(number, option)
     if everywhere:
         portable.check_options(chosen, precision)
+    recipe = f"{recipe.removesuffix(NO_MIRROR)}{NO_MIRROR}" if no_mirror else recipe
     todo: list[TrainedModel] = []
     opened = [dataset(name) for name in distinct_list(datasets, "--datasets")]
     check_names(opened)
@@ -89,6 +96,8 @@ def train(
                 tell_checkpoint(model)
             else:
                 todo.append(model)
+    if note := note_on_mirrors(todo):
+        print(note, file=sys.stderr)
     if todo:
         count = pick_workers(workers, chosen, len(todo))
         share = threads or max(1, available_cores() // max(1, count))

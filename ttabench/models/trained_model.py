@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.build import build
 from ttabench.models.architectures.names import resolve, usual_name
@@ -16,7 +18,7 @@ from ttabench.models.model import Model
 from ttabench.models.training.plans import TrainingPlan
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["TrainedModel"]
+__all__ = ["TrainedModel", "note_on_mirrors"]
 
 
 class TrainedModel(Model):
@@ -83,3 +85,18 @@ class TrainedModel(Model):
                 f"--archs {self.member.name} --datasets {self.dataset.name}."
             )
         return described
+
+
+def note_on_mirrors(models: Iterable[Model]) -> str:
+    """A sentence on datasets of the user whose images these trainings mirror; "" if there are none.
+
+    The recipes are those of published photographs. In text or traffic signs, left and right have a meaning.
+    """
+    own = [m for m in models if isinstance(m, TrainedModel) and isinstance(m.dataset, OwnDataset)]
+    mirrored = dict.fromkeys(model.dataset.name for model in own if model.plan.recipe.flip)
+    if not mirrored:
+        return ""
+    return (
+        f"Note: images of {', '.join(mirrored)} are mirrored left to right at random in training. Where this "
+        "changes what an image shows, as with text or traffic signs, use ttabench train --no-mirror."
+    )

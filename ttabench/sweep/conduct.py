@@ -15,6 +15,7 @@ from rich.console import Console
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted, printable
 from ttabench.method.spelling import split_list
+from ttabench.models.trained_model import note_on_mirrors
 from ttabench.run.executors import NO_LIMITS, Engine, open_engine
 from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu
@@ -173,6 +174,8 @@ def _train(draft: Draft, trainer: Engine, console: Console, logs: Path) -> None:
     if not missing:  # another sweep has just done it
         return
     console.print(f"No source classifier yet for {', '.join(map(str, missing))}: training.")
+    if note := note_on_mirrors(missing):
+        console.print(note)
     jobs = [TrainJob(model.name, model.dataset.name, trainer.device) for model in missing]
     try:
         train_all(jobs, trainer.run, trainer.workers)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.models.test_training import Bars
 from ttabench.cli.train import tell_checkpoint
+from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import MEMBERS
 from ttabench.models.checkpoints.weights import content_hash
@@ -21,6 +24,7 @@ from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for
 from ttabench.models.training.train import train
 from ttabench.provenance.modules import module_file
+from ttabench.sweep import conduct
 
 Run = Callable[..., Output]
 
@@ -74,6 +78,60 @@ def test_the_recipe_of_digits_is_as_it_was() -> None:
 def test_epochs_that_the_user_names_are_kept() -> None:
     assert resolve_trainable("resnet18_w8", Bars(), epochs=2).plan.recipe.epochs == 2
     assert resolve_trainable("resnet18_w8", Bars()).plan.recipe.epochs >= LEAST_STEPS / 3
+
+
+@each("name", ["resnet18_w8", "cct_2_3x2_32", "vit_6_4_32", "resnet20"])
+def test_without_the_mirror_a_recipe_is_another_one_and_else_the_same(name: str) -> None:
+    for recipe in ("", "fast-portable", "paper", "cross-entropy"):
+        with_mirror = recipe_for(MEMBERS[name], "flowers-c-local", recipe)
+        without = recipe_for(MEMBERS[name], "flowers-c-local", f"{recipe}-no-mirror")
+        assert (with_mirror.flip, without.flip) == (True, False)
+        assert without.name == f"{with_mirror.name}-no-mirror"
+        assert replace(without, name=with_mirror.name, flip=True) == with_mirror
+    digits = recipe_for(MEMBERS[name], "digits-c")  # has no mirror, so the weights stay the same ones
+    assert recipe_for(MEMBERS[name], "digits-c", "fast-no-mirror") == digits
+    with pytest.raises(UserError, match="unknown recipe 'slow'"):
+        recipe_for(MEMBERS[name], "flowers-c-local", "slow-no-mirror")
+
+
+def signs_in(folder: Path) -> Path:
+    """A dataset of the user: 40 random images of four classes."""
+    signs = folder / "signs-C"
+    signs.mkdir()
+    rng = np.random.default_rng(0)
+    for file, count in (("train", 40), ("test", 40)):
+        images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        np.savez(signs / f"{file}.npz", images=images, labels=np.arange(count) % 4)
+    np.save(signs / "fog-5.npy", images)
+    return signs
+
+
+def test_a_sweep_says_that_own_images_are_mirrored_when_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(conduct, "train_all", lambda *rest: None)
+    model = resolve_model("resnet18_w8", dataset(str(signs_in(tmp_path))))
+    draft, trainer = SimpleNamespace(untrained=[model]), SimpleNamespace(device="cpu", run=None, workers=0)
+    with pytest.raises(UserError, match="no classifier was trained"):
+        conduct._train(draft, trainer, conduct.console_of_errors(), tmp_path)  # type: ignore[arg-type]
+    assert "images of signs-c-local are mirrored left to right at random" in capsys.readouterr().err
+
+
+def test_it_is_said_that_own_images_are_mirrored_and_they_need_not_be(ttabench: Run, nets: Path) -> None:
+    signs = signs_in(nets.parent)
+    line = ("train", "--archs", "ownnets:build", "--epochs", "1", "--workers", "0", "--datasets", signs)
+    output = ttabench(*line)
+    assert output.code == 0, output.err
+    assert output.err.count("are mirrored left to right at random") == 1
+    assert "ttabench train --no-mirror" in output.err
+    without = ttabench(*line, "--no-mirror")
+    assert without.code == 0, without.err
+    assert "mirrored" not in without.err
+    files = [text.out.partition("--checkpoint ")[2].strip() for text in (output, without)]
+    assert list(Path(files[1]).parent.glob("ownnets_build-fast-no-mirror-*.json"))
+    assert Path(files[0]).read_bytes() != Path(files[1]).read_bytes()
+    published = ttabench("train", "--archs", "ownnets:build", "--epochs", "1", "--workers", "0")
+    assert "mirrored" not in published.err
 
 
 @pytest.mark.parametrize("name", ["ownnets:build", "ownnets:Wrapper"])

@@ -13,6 +13,7 @@ FAST = "fast"
 PAPER = "paper"
 CROSS_ENTROPY = "cross-entropy"  # fast, without label smoothing, as the networks of the quantile paper
 PORTABLE = "-portable"  # after the name of a recipe: the same weights on other processors too
+NO_MIRROR = "-no-mirror"  # after the name of a recipe, the last: without the random mirror
 COMPUTATION = 2  # of portable recipes; increase it when a change of the code changes their weights alone
 PART = 32  # images, of portable recipes for networks without batch norm: activations stay in the cache
 SMALLEST_BATCH = 16  # batch norm needs some images
@@ -147,7 +148,12 @@ _general = Recipe(
 
 
 def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
-    """The recipe called `name` ("" = fast), or its portable form. Raises UserError for an unknown name."""
+    """The recipe called `name` ("" = fast), its portable form, or either without the random mirror.
+
+    Raises UserError for an unknown name.
+    """
+    if name.endswith(NO_MIRROR):
+        return unmirrored(recipe_for(member, dataset, name.removesuffix(NO_MIRROR)))
     if member.family == PYTHON:
         choices = {FAST: replace(_general, flip=dataset != "digits-c")}
     elif dataset == "digits-c":
@@ -176,6 +182,11 @@ def recipe_for(member: Member, dataset: str, name: str = "") -> Recipe:
             f"{unknown('recipe', name, choices)} These are the recipes of {member.name} on {dataset}."
         )
     return choices[name or FAST]
+
+
+def unmirrored(recipe: Recipe) -> Recipe:
+    """The same recipe without the random mirror; one that has none is itself."""
+    return replace(recipe, name=f"{recipe.name}{NO_MIRROR}", flip=False) if recipe.flip else recipe
 
 
 def portable(recipe: Recipe, part: int = 0) -> Recipe:
