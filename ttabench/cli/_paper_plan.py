@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable
 from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ttabench.cli._paper import (
     Asked,
@@ -71,23 +73,32 @@ class Work:
 
 def show(asked: Asked) -> int:
     """Print it; how many tasks cannot be measured. Raises UserError for what the command would refuse."""
-    work, lacking = work_of(asked)
+    with TemporaryDirectory() as elsewhere:
+        work, lacking = work_of(asked, Path(elsewhere))
     _print(work, asked)
     for why in lacking.values():
         print(f"To download first: {why}")
     return len(work.left_out)
 
 
-def work_of(asked: Asked) -> tuple[Work, dict[str, str]]:
-    """The work, and why datasets are not here. Raises UserError for what the command would refuse."""
+def work_of(asked: Asked, elsewhere: Path) -> tuple[Work, dict[str, str]]:
+    """The work, and why datasets are not here. Raises UserError for what the command would refuse.
+
+    elsewhere   a folder for the small datasets of a rehearsal that has none yet: `asked.out` stays as it is.
+    """
     every = table_tasks(asked)
     refuse_two_scales(asked, Facts.of(asked.out))
     shown = shown_task(asked, every) if not asked.experiments else None
     each = [*((task.experiment, task) for task in every), *([(FIGURES, shown)] if shown else [])]
-    lacking, work = lacking_of(asked, [task for _, task in each]), Work()
+    lacking, work, small = lacking_of(asked, [task for _, task in each]), Work(), asked.small
+    if small and not small.folder.is_dir():
+        small = replace(small, folder=elsewhere)
     for label, task in each:
         try:
-            _add(work, label, task, asked, here=task.dataset not in lacking)
+            if task.dataset in lacking:
+                _add_lacking(work, label, task, asked)
+            else:
+                _add(work, label, small.task(task) if small else task, asked)
         except UserError as problem:
             if len(each) == 1:
                 raise
@@ -115,21 +126,23 @@ def _print(work: Work, asked: Asked) -> None:
         )
 
 
-def _add(work: Work, label: str, task: Task, asked: Asked, *, here: bool) -> None:
-    """Add a task to the work. Raises UserError where it cannot be measured."""
-    if not here:
-        if not task.arch.startswith(OFFICIAL):
-            _train(work, task.dataset, task.arch)
-        cells = {} if label == FIGURES else _unopened(task, asked)
-        return work.add(label, task, "after the dataset is here", cells, set())
-    small = asked.small.task(task) if asked.small else task
-    weights = find_weights(small, asked, fetch=False)
-    small = small.on(dataset(small.dataset).name, weights.arch)
-    cells, stored = ({}, set()) if label == FIGURES else _cells(small, weights, asked)
-    state = _state(weights, small, new=(small.dataset, small.arch) not in work.training)
+def _add_lacking(work: Work, label: str, task: Task, asked: Asked) -> None:
+    """Add a task whose dataset is not here to the work."""
+    if not task.arch.startswith(OFFICIAL):
+        _train(work, task.dataset, task.arch)
+    cells = {} if label == FIGURES else _unopened(task, asked)
+    work.add(label, task, "after the dataset is here", cells, set())
+
+
+def _add(work: Work, label: str, task: Task, asked: Asked) -> None:
+    """Add a task, small in a rehearsal, to the work. Raises UserError where it cannot be measured."""
+    weights = find_weights(task, asked, fetch=False)
+    task = task.on(dataset(task.dataset).name, weights.arch)
+    cells, stored = ({}, set()) if label == FIGURES else _cells(task, weights, asked)
+    state = _state(weights, task, new=(task.dataset, task.arch) not in work.training)
     if weights.model is not None and not weights.model.ready:
-        _train(work, small.dataset, small.arch)
-    return work.add(label, small, state, cells, stored)
+        _train(work, task.dataset, task.arch)
+    work.add(label, task, state, cells, stored)
 
 
 def _train(work: Work, data: str, arch: str) -> None:

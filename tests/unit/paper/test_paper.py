@@ -179,18 +179,23 @@ def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_othe
         assert Rehearsal(0.01, tmp_path).task(asked).arch == kept
 
 
+def own_cifar10(folder: Path) -> Path:
+    """A small dataset of the user that stands for CIFAR10-C, in `folder / "root"`."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 60), ("test", 40)):
+        images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        np.savez(folder / f"{part}.npz", images=images, labels=np.arange(count) % 10)
+    return generate(
+        folder / "test.npz", train=folder / "train.npz", name="my-cifar10", root=folder / "root",
+        corruptions=("gaussian_noise",), severities=(5,), workers=0,
+    )  # fmt: skip
+
+
 def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 60), ("test", 40)):
-        images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        np.savez(tmp_path / f"{part}.npz", images=images, labels=np.arange(count) % 10)
-    own = generate(
-        tmp_path / "test.npz", train=tmp_path / "train.npz", name="my-cifar10", root=tmp_path / "root",
-        corruptions=("gaussian_noise",), severities=(5,), workers=0,
-    )  # fmt: skip
+    own = own_cifar10(tmp_path)
     small = Rehearsal(0.1, tmp_path / "data")
     (asked,) = tasks("severity", [str(own)])
     made = small.task(asked)
@@ -280,7 +285,7 @@ def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), *
         "0",
         "cpu",
     )
-    return _paper_plan.work_of(asked)[0]
+    return _paper_plan.work_of(asked, out / "elsewhere")[0]
 
 
 def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,6 +316,17 @@ def test_a_dry_run_subtracts_what_the_folder_holds(ttabench: Run, tmp_path: Path
     again = ttabench("paper", *options, "--scale", "0.01", "--device", "cpu", "--dry-run")
     assert "3 cells: 0 to measure, 3 stored already" in again.out
     assert "is a folder of --scale 0.01" in ttabench("paper", *options, "--dry-run").err  # as without it
+
+
+def test_a_dry_run_of_a_rehearsal_leaves_the_folder_as_it_is(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    options = ("--only", "severity", "--datasets", own_cifar10(tmp_path), "--scale", "0.1", "--dry-run")
+    output = ttabench("paper", *options, "--out", tmp_path / "out")
+    assert output.code == 0, output.err
+    assert "10 cells: 10 to measure" in output.out
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_names_a_table_that_cannot_be_measured(
