@@ -17,7 +17,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.evaluation import Evaluation
 from ttabench.api.image_size import of_size, tried_with
-from ttabench.api.labelled_batches import labelled
+from ttabench.api.labelled_batches import BATCHES, labelled
 from ttabench.api.moving import moved_to
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
@@ -47,7 +47,6 @@ from ttabench.protocol import Protocol
 __all__ = ["Adapted", "adapt", "evaluate"]
 
 WHOLE = ("batch_size", "epochs", "limit")
-BATCHES = "batches (images, labels) such as a DataLoader gives"
 PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 
-__all__ = ["labelled"]
+__all__ = ["BATCHES", "labelled"]
 
-EXPECTED = "expected batches (images, labels) such as a DataLoader gives, or labels beside the images"
+BATCHES = "batches (images, labels) such as a DataLoader gives"
+EXPECTED = f"expected {BATCHES}, or labels beside the images"
 ROUNDING = 1e-3  # of a pixel's 255 steps: float32 is off by less, other images by more
 
 

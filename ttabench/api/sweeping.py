@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,8 +79,7 @@ def run_sweep(
         if value is None:
             continue
         if name == "set":
-            texts = [value] if isinstance(value, str) else value
-            given[name] = setting_texts(texts if isinstance(texts, Mapping) else list(texts))
+            given[name] = setting_texts(value)
         else:
             given[name] = _text(name, value)
     in_file = {} if config is None else read_sweep_file(Path(config))

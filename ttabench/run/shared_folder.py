@@ -47,8 +47,8 @@ class Share:
 
     def left(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those cells that are not stored since the start."""
-        self._new_records.has()
-        return [cell for cell in cells if cell.cell_id not in self._new_records.stored]
+        stored = self._new_records.among(cell.cell_id for cell in cells)
+        return [cell for cell in cells if cell.cell_id not in stored]
 
     def release(self, chain: Sequence[Cell]) -> None:
         """End the claim."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,11 +62,15 @@ class NewRecords:
                     yield match[1].decode(), line
                 start += len(line) + 1
 
-    def has(self, *ids: str) -> bool:
-        """Whether all these cells have been stored by now."""
+    def among(self, ids: Iterable[str]) -> set[str]:
+        """Those of these cells that have been stored by now."""
         for _ in self.look():
             pass
-        return self.stored.keys() >= set(ids)
+        return self.stored.keys() & set(ids)
+
+    def has(self, *ids: str) -> bool:
+        """Whether all these cells have been stored by now."""
+        return self.among(ids) == set(ids)
 
     def result(self, key: str) -> Result:
         """The last result of a cell in `stored`. Raises ValueError where it is damaged."""

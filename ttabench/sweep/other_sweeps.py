@@ -45,8 +45,8 @@ class Others:
 
     def stored(self, cells: Collection[str]) -> list[Result]:
         """The results of these cells that any process has stored since the start."""
-        self._new_records.has()
-        return [self._new_records.result(key) for key in cells if key in self._new_records.stored]
+        stored = self._new_records.among(cells)
+        return [self._new_records.result(key) for key in cells if key in stored]
 
     def wait(self) -> Generator[list[Result] | Waiting, None, list[CellGroup]]:
         """Wait until nothing is left elsewhere, or something became free again, because its process died.
@@ -90,8 +90,6 @@ def with_other_code(cells: Iterable[Cell], store: Store, start: Mapping[str, int
 
     A process computes with the code that was installed when it began, also where files have changed since.
     """
-    new = NewRecords(store.root, start)
-    new.has()
-    ids = {cell.cell_id for cell in cells} & new.stored.keys()
+    ids = NewRecords(store.root, start).among(cell.cell_id for cell in cells)
     held = store.latest(quick=True) if ids else {}
     return sum(record.stale for key, record in held.items() if key in ids)

@@ -119,13 +119,13 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     planned: list[Planned] = []
     seen: set[str] = set()
     excluding: list[Rule] = []
-    source_of = dict(zip(map(id, sweep.models), sources, strict=True))
+    by_model = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
         count = cache(lambda model=model: model.measured.shifted_count())
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
-            keeps = source_of[id(part.baseline)] if part.baseline else None
+            keeps = by_model[id(part.baseline)] if part.baseline else None
             baseline = _baseline(keeps) if keeps else ""
             for choice in part.methods:
                 limited = _limited(choice, count)

@@ -96,9 +96,9 @@ def _rules(name: str, data: Any) -> Any:
 
 
 def setting_texts(value: Any) -> list[str]:
-    """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``; a list of such texts as it is."""
-    if isinstance(value, list):
-        return value
+    """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``; such texts as they are."""
+    if not isinstance(value, Mapping):
+        return [value] if isinstance(value, str) else list(value)
     for method, keys in value.items():
         if not isinstance(keys, Mapping):
             raise UserError(f"the settings of {method} are {keys!r}; expected a table, {{'lr': [0.01]}}.")

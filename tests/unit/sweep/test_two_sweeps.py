@@ -26,7 +26,10 @@ Run = Callable[..., Output]
 
 
 @pytest.fixture
-def out(net_out: Path) -> Path:
+def out(net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder beside the network and the images, where the test is run."""
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.syspath_prepend(net_out.parent)
     return net_out
 
 
@@ -62,8 +65,6 @@ def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> 
 def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     slow = start(out, "--workers", "1", "--corruptions", "fog", pause=600)  # it is killed
     wait_for(lambda: claimed(out) >= 1)
     real, waited = time.sleep, []
@@ -87,8 +88,6 @@ def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(
 def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     usual = ("sweep", *GRID, "--corruptions", "fog,snow", "--workers", "0", "--out")
     assert ttabench(*usual, out.parent / "alone").code == 0
     alone = Store.at(out.parent / "alone").latest()
@@ -119,8 +118,6 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
 def test_a_cell_that_another_sweep_measured_with_other_code_is_told(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, overwrite: str, said: bool
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--overwrite", overwrite, "--out")
     assert ttabench(*usual, out).code == 0
     key, record = next(iter(Store.at(out).latest().items()))
@@ -150,8 +147,6 @@ def test_a_cell_that_another_sweep_measured_with_other_code_is_told(
 def test_a_continual_run_that_began_before_a_sweep_is_waited_for_and_starts_again_if_its_process_dies(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     usual = ("sweep", *GRID, "--corruptions", "fog,snow,frost", "--reset", "continual", "--workers", "0")
     assert ttabench(*usual, "--out", out.parent / "alone").code == 0
     results = [record.result for record in Store.at(out.parent / "alone").records()]
@@ -182,8 +177,6 @@ def test_a_continual_run_that_began_before_a_sweep_is_waited_for_and_starts_agai
 def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     usual = ("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out")
     measured: list[float] = []
     monkeypatch.setattr(compute_ratio, "measured", lambda cell, device: measured.append(2.0) or 2.0)
@@ -247,8 +240,6 @@ def test_a_folder_is_joined_by_one_sweep_at_a_time(
 def test_a_sweep_that_joins_the_folder_while_another_measures_ratios_stays_in_the_plan(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     joined: list[Output] = []
     added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", out)
 
@@ -266,8 +257,6 @@ def test_a_sweep_that_joins_the_folder_while_another_measures_ratios_stays_in_th
 def test_a_sweep_is_not_refused_where_another_joins_its_folder_before_it(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     again = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", out)
     assert ttabench(*again).code == 0
     make_folder = Store.make_folder
@@ -287,8 +276,6 @@ def test_a_sweep_is_not_refused_where_another_joins_its_folder_before_it(
 def test_a_sweep_that_waits_for_the_training_of_another_says_so(
     ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(out.parent)
-    monkeypatch.syspath_prepend(out.parent)
     usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out")
     assert ttabench(*usual, out.parent / "other").code == 0
     Store.create(out, Store.at(out.parent / "other").sweep())
