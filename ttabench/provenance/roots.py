@@ -210,10 +210,10 @@ def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
     """The methods that the module of a composed method refers to and its settings do not name.
 
     None where the settings name no method of that kind: a word such as ``source`` may mean another thing. The
-    classes that classes of the module are made from always count.
+    classes that classes of the module are made from always count. So does all that a stranger's module refers to.
     """
     facts = module_facts(point.module)
-    if facts is None or not named:
+    if facts is None or not named or point.module.partition(".")[0] not in OWN:
         return frozenset()
     links = graph(frozenset())
     made = [part for each in facts.definitions.values() for part in (each, *each.members.values())]

@@ -32,8 +32,9 @@ def files(method: str, dataset: str = "digits-c", *of: str) -> set[str]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, point: SimpleNamespace) -> None:
+    known = {**registry.entry_points(registry.METHODS), "mine": point}
     for user in (modules_of, roots):
-        monkeypatch.setattr(user, "entry_points", lambda group: {"mine": point})
+        monkeypatch.setattr(user, "entry_points", lambda group: known)
     forget()
 
 
@@ -139,6 +140,12 @@ def test_a_method_of_ttabench_that_a_stranger_builds_on_counts(project: Project)
     project.write("some_methods/mine.py", "from ttabench_methods.tent import Tent\nclass Mine(Tent): ...")
     assert {"ttabench_methods/tent.py: Tent", "ttabench_methods/tent.py: Tent.adapt"} <= project.code().keys()
     assert not [name for name in project.code() if name.startswith("ttabench_methods/references.py")]
+
+
+def test_a_setting_of_a_strangers_method_may_be_a_word_that_is_the_name_of_a_method(project: Project) -> None:
+    project.write("some_methods/mine.py", "from ttabench.nn import entropy\n\ndef loss(x): return entropy(x)")
+    whole = current_code("mine", "digits-c")
+    assert current_code("mine", "digits-c", config={"statistics": "source"}) == whole
 
 
 def test_a_network_of_the_user_and_what_it_imports_from_its_folder_count(
