@@ -61,6 +61,13 @@ def cells(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def continual(frame: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """The cells of a continual run with the corruptions of `order`, in this order, at severity 5."""
+    frame = frame[frame["corruption"].isin(order)]
+    before = [" ".join(f"{name}-5" for name in order[: order.index(c)]) for c in frame["corruption"]]
+    return frame.assign(reset="continual", history=before)
+
+
 def where(frame: pd.DataFrame, **values: Any) -> pd.Series[bool]:
     """Which rows have all these values."""
     mask = pd.Series(True, index=frame.index)

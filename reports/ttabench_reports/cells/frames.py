@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
@@ -160,15 +162,45 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
 def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:
     """The latest of cells that differ in nothing a table shows, one with a number before one without.
 
-    Of Source, one cell for all modes, numbers of epochs and batch sizes.
+    Of Source, one cell for all modes, numbers of epochs and batch sizes. Of continual runs in several
+    orders of corruptions, the cells of one.
 
-    Such twins come from continual runs in another order of corruptions, and from cells that failed
-    before their weights or data existed and were run again.
+    Other twins come from cells that failed before their weights or data existed and were run again.
     """
-    frame = with_hashes(frame)
+    frame = _one_order(with_hashes(frame))
     key = varying(frame, [*TABLE, *ROW, "corruption", "seed"])
     later = latest_last(frame[[*key, "accuracy", "written"]]).duplicated(key, keep="last")
     return _one_source(frame[~later.reindex(frame.index)])
+
+
+def _one_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with one order of corruptions for each continual row and seed, as no run has a mean over two.
+
+    It is the order with the most cells that have a number, and of several such orders the latest. Source does
+    not adapt, so its cells of all orders count.
+    """
+    adapted = (frame["reset"] == "continual") & (frame["base"] != "source")
+    continual = frame[adapted]
+    if not continual["history"].any():
+        return frame
+    seen = continual["history"] + " " + continual["corruption"] + "-" + continual["severity"].astype(str)
+    runs = continual.assign(_seen=seen.str.strip() + " ")
+    row = varying(runs, [*TABLE, *ROW, "seed"])
+    kept = [cells.index[_of_one_run(cells)] for _, cells in runs.groupby(row, sort=False)]
+    return frame[~adapted | frame.index.isin(np.concatenate(kept))]
+
+
+def _of_one_run(cells: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which continual cells of a row and a seed are of the run that :func:`_one_order` takes."""
+
+    def of(run: str) -> NDArray[np.bool_]:
+        return np.array([run.startswith(seen) for seen in cells["_seen"]])
+
+    def worth(run: str) -> tuple[int, float]:
+        members = cells[of(run)]
+        return int(members["accuracy"].count()), float(members["written"].max())
+
+    return of(max(cells["_seen"].unique(), key=worth))
 
 
 def latest_last(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.errors import counted
 from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
 from ttabench.store.columns import ASKED, MISSING
@@ -63,7 +64,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     """
     stored = checked(cells)
     frame = one_per_cell(stored)
-    twins = _twins(stored)
+    left_out = _of_other_orders(stored, frame)
     per_image = {f"{kind}_passes": frame[kind] / frame["images"] for kind in ("forward", "backward")}
     measured = frame["accuracy"].notna()
     seconds = frame["seconds"].where(measured)  # a cell that failed has 0
@@ -110,7 +111,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         for member in members:
             member["missing"] = _missing({**key, **member}, cells.attrs)
         remarks = (_absent(key, cells.attrs, rows), environments[tuple(key.values())])
-        of_table = twins.get(tuple(key.values()), 0)
+        of_table = left_out.get(tuple(key.values()), 0)
         built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
 
@@ -121,12 +122,14 @@ def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
     return key["dataset"], bool(key["stream"]), key["severity"], other, naming.natural(key["difference"])
 
 
-def _twins(cells: pd.DataFrame) -> dict[Any, int]:
-    """By table, how many measured cells differ from a sibling in nothing but the order of corruptions."""
-    names = [*TABLE, *ROW, "corruption", "seed"]
-    measured = cells.loc[cells["accuracy"].notna(), names]
-    again = measured.duplicated(varying(measured, names))
-    return dict(measured[again].groupby(list(TABLE)).size())
+def _of_other_orders(stored: pd.DataFrame, kept: pd.DataFrame) -> dict[Any, int]:
+    """By table, how many measured cells of continual runs in another order of corruptions are left out."""
+
+    def count(cells: pd.DataFrame) -> pd.Series[int]:
+        adapted = (cells["reset"] == "continual") & (cells["base"] != "source") & cells["accuracy"].notna()
+        return cells[adapted].groupby(list(TABLE)).size()
+
+    return {table: int(n) for table, n in count(stored).sub(count(kept), fill_value=0).items()}
 
 
 def _variants(rows: pd.DataFrame) -> pd.Series[str]:
@@ -204,7 +207,7 @@ def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame
 
 def _build(
     key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: Numbers,
-    twins: int, further: tuple[str, ...], published: pd.DataFrame | None,
+    left_out: int, further: tuple[str, ...], published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}
     main, extra = map(tuple, naming.split(swept))
@@ -241,8 +244,10 @@ def _build(
         remarks.append(f"Predictions are chosen from the {classes} that the images have.")
     if naming.has_own_head(key["dataset"]):
         remarks.append("Networks have outputs for the classes of the images alone; methods see no others.")
-    if twins:
-        remarks.append(f"Of {twins} cells measured in several orders of corruptions, the latest counts.")
+    if left_out:
+        remarks.append(
+            f"Left out: {counted(left_out, 'cell')} of continual runs in another order of corruptions."
+        )
     remarks += filter(None, further)
     items, baseline = fields(key, members), key.get("baseline", "")
     images = everything([key["dataset"]])

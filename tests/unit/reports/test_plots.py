@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from tests.cases import each
-from tests.unit.made_cells import cells, spoil, where, with_correctness
+from tests.unit.made_cells import cells, continual, spoil, where, with_correctness
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
 from ttabench.corruptions.names import EXTRA_CORRUPTIONS
@@ -60,8 +60,7 @@ def measured(methods: tuple[str, ...]) -> pd.DataFrame:
 
     frame["details"] = [bins(row) for row in frame.itertuples()]
     frame["seconds"] = frame["method"].map({method: 1.0 + (7 * k) % 11 for k, method in enumerate(methods)})
-    continual = frame[frame["severity"] == 5].assign(dataset="cifar100-c", reset="continual")
-    continual["history"] = [" ".join(FIFTEEN[: FIFTEEN.index(c)]) for c in continual["corruption"]]
+    of_chain = continual(frame[frame["severity"] == 5].assign(dataset="cifar100-c"), FIFTEEN)
     stream = frame[(frame["severity"] == 5) & (frame["corruption"] == "fog")]
     stream = stream.assign(corruption="recurring", dataset="imagenet-c", correct=[b""] * len(stream))
     stream["details"] = [
@@ -69,7 +68,7 @@ def measured(methods: tuple[str, ...]) -> pd.DataFrame:
     ]
     frame = frame.assign(foreign_images=60.0)  # as in a contaminated stream
     frame = frame.assign(**{name: draw.uniform(40, 90, len(frame)) for name in UNKNOWN})
-    both = pd.concat([frame, continual, stream], ignore_index=True)
+    both = pd.concat([frame, of_chain, stream], ignore_index=True)
     return both.assign(cell_id=[f"{k:064x}" for k in range(len(both))])
 
 
@@ -482,22 +481,22 @@ def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:
 
 def test_a_continual_row_in_another_order_is_named_below_the_stream() -> None:
     frame = cells(("source", "tent", "eata"), ("cct",), corruptions=("fog", "snow"), reset="continual")
-    frame["history"] = frame["corruption"].map({"fog": "", "snow": "fog"})
-    frame.loc[where(frame, method="eata"), "history"] = ["snow", ""]
+    frame["history"] = frame["corruption"].map({"fog": "", "snow": "fog-5"})
+    frame.loc[where(frame, method="eata"), "history"] = ["snow-5", ""]
     (drawing,) = drawn(Report(frame), "stream")
     assert "so not drawn: EATA." in drawing.caption
     assert len(drawing.figure.axes[0].lines) == 2
 
 
 def test_a_continual_sweep_is_drawn_in_the_order_of_its_stream(few: Report) -> None:
-    continual = next(drawing for drawing in drawn(few, "stream") if "CIFAR100" in drawing.title)
-    axes = continual.figure.axes[0]
+    drawing = next(drawing for drawing in drawn(few, "stream") if "CIFAR100" in drawing.title)
+    axes = drawing.figure.axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == [naming.short(name) for name in FIFTEEN]
     table = next(table for table in few.tables if table.key["dataset"] == "cifar100-c")
     (row,) = [row for row in table.archs()["resnet18"] if row.measured and row.method == "tent"]
     expected = [row.value(corruption) for corruption in FIFTEEN]
     assert any(
-        np.array_equal(line.get_ydata(), expected) for axes in continual.figure.axes for line in axes.lines
+        np.array_equal(line.get_ydata(), expected) for axes in drawing.figure.axes for line in axes.lines
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Output
-from tests.unit.made_cells import cells, spoil
+from tests.unit.made_cells import cells, continual, spoil
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
@@ -415,8 +415,8 @@ def numbers_of(frame: pd.DataFrame, to: Path, corruption: str = "mean") -> pd.Da
 
 def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     """Of a continual cell in two orders the latest, and one Source for both modes."""
-    first = standard("tent", reset="continual", history="fog-5", accuracy=lambda row: 70.0)
-    second = standard("tent", reset="continual", history="snow-5", written=1.8e9, accuracy=lambda row: 80.0)
+    first = continual(standard("tent", accuracy=lambda row: 70.0), CORRUPTIONS)
+    second = continual(standard("tent", written=1.8e9, accuracy=lambda row: 80.0), CORRUPTIONS[::-1])
     sources = [standard("source", reset="continual", mode=mode) for mode in ("online", "offline")]
     frame = pd.concat([second, first, *sources], ignore_index=True)
     (table,) = tables.tables(frame)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.cases import each
-from tests.unit.made_cells import cells, facts, spoil, where
+from tests.unit.made_cells import cells, continual, facts, spoil, where
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.method.facts import facts_of
@@ -459,15 +459,34 @@ def test_the_caption_gives_the_protocol_in_full() -> None:
 
 
 def test_continual_runs_in_two_orders_are_not_averaged() -> None:
-    first = cells(reset="continual", history="fog-5")
-    second = cells(reset="continual", history="snow-5", written=1.8e9, accuracy=lambda row: 10.0)
+    first = continual(cells(), CORRUPTIONS)
+    second = continual(cells(written=1.8e9, accuracy=lambda row: 10.0), CORRUPTIONS[::-1])
     (built,) = tables.tables(pd.concat([second, first]))
     assert {row.value("mean") for row in built.rows if row.measured} == {10.0}
-    assert "90 cells" in built.measured
+    assert "Left out: 60 cells of continual runs in another order" in built.measured
     both = tables.tables(pd.concat([second, first, cells()]))
-    assert {table.key["reset"]: "orders" in table.measured for table in both} == {
+    assert {table.key["reset"]: "another order" in table.measured for table in both} == {
         "continual": True, "per_corruption": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [("frost", "fog"), ("snow", "fog", "frost")])
+def test_a_mean_is_not_over_cells_of_two_continual_runs(order: tuple[str, ...]) -> None:
+    """The run with the most cells is shown, or the latest of two; columns of the other one stay empty."""
+    first = continual(cells(("tent",), ("cct",), accuracy=lambda row: 70.0), ("fog", "snow"))
+    later = continual(cells(("tent",), ("cct",), written=1.8e9, accuracy=lambda row: 90.0), order)
+    (built,) = tables.tables(pd.concat([first, later]))
+    (row,) = (row for row in built.rows if row.measured)
+    assert row.value("fog") == row.value("frost") == 90.0
+    assert ("snow" in row.values) == ("snow" in order)
+    assert "Left out: 2 cells of continual runs" in built.measured
+
+
+def test_a_continual_run_that_was_extended_is_one_run() -> None:
+    run = continual(cells(("source", "tent"), ("cct",), seeds=(0, 1)), CORRUPTIONS)
+    (built,) = tables.tables(run)
+    assert all(len(row.values) > len(CORRUPTIONS) for row in built.rows if row.measured)
+    assert "Left out" not in built.measured
 
 
 def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
