@@ -25,24 +25,25 @@ from ttabench.system.files import check_plain, writing
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 
 FILE = "attested.jsonl"
-KEPT = ("mode", "reset", "precision", "stream", "batch_size", "epochs")
+KEPT = ("mode", "reset", "precision", "stream", "batch_size", "epochs", "held_out", "limit")
 """The fields of a protocol whose values are part of a kind."""
 
 
 def stratum_of(cell: Mapping[str, Any]) -> str:
     """The kind of a stored cell: one measured cell speaks for all cells of its kind with the same code.
 
-    Other settings, batch sizes or epochs are another kind: a change may do nothing with one step and much
-    with ten.
+    Other settings, batch sizes, epochs or numbers of images are another kind: a change may do nothing with
+    one step and much with ten. Cells of all paces are one kind, of which those are measured that adapt most
+    often.
     """
     protocol = cell["protocol"]
     kinds = {
         key: str(protocol[key]).partition("(")[0] for key in ("order", "contamination") if key in protocol
     }
     kept = {key: protocol[key] for key in KEPT if key in protocol}
-    others = {key: True for key in ("held_out", "pace", "limit") if protocol.get(key)}
+    paced = {"pace": True} if protocol.get("pace") else {}
     several = cell["corruption"] if "stream" in protocol or cell["corruption"] == "mixed" else ""
-    how = {**kinds, **kept, **others}
+    how = {**kinds, **kept, **paced}
     return canonical([cell["method"], cell["config"], cell["arch"], cell["dataset"], several, how])
 
 

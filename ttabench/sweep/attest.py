@@ -223,7 +223,10 @@ def _draw(
     failed: Mapping[Key, Shown],
     varies: bool,
 ) -> list[tuple[Group, Record]]:
-    """The next cell of each group, one of the cheapest; later only where branches are missing."""
+    """The next cell of each group: of those that adapt most often, one of the cheapest.
+
+    Later only where branches are missing.
+    """
     drawn = []
     for group in groups:
         left = [record for record in group.records if record.cell_id not in sample]
@@ -231,9 +234,17 @@ def _draw(
             left = left or list(group.records)
         if not left or group.key in failed or (turn and not group.changed & missing.keys()):
             continue
-        cheap = left[: max(1, len(left) // 4)]
+        often = _adapting_most_often(left)
+        cheap = often[: max(1, len(often) // 4)]
         drawn.append((group, random.Random(f"{seed} {turn} {group.key}").choice(cheap)))
     return sorted(drawn, key=lambda pair: pair[1].result.seconds)
+
+
+def _adapting_most_often(records: Sequence[Record]) -> list[Record]:
+    """Those with the fewest batches per adaptation: a slow method skips most steps."""
+    every = [record.result.cell.protocol.adapts_every for record in records]
+    fewest = min(every)
+    return [record for record, batches in zip(records, every, strict=True) if batches == fewest]
 
 
 def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way: str) -> None:

@@ -249,9 +249,10 @@ def _kind(record: Record) -> tuple[str, ...]:
     cell, protocol = record.data["cell"], record.data["cell"]["protocol"]
     named = ("mode", "reset", "order", "contamination", "stream")
     how = [str(protocol.get(name, "")).partition("(")[0] for name in named]
-    given = [name for name in ("held_out", "pace") if protocol.get(name)]
+    given = [f"{name} {protocol[name]}" for name in ("held_out", "limit") if protocol.get(name)]
+    paced = ["pace"] if protocol.get("pace") else []
     mixed = "mixed" if cell["corruption"] == "mixed" else ""
-    return cell["method"], cell["arch"], cell["dataset"], mixed, *how, *given
+    return cell["method"], cell["arch"], cell["dataset"], mixed, *how, *given, *paced
 
 
 def _joined(parts: Sequence[Group]) -> Group:

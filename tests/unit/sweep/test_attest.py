@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from torch import Tensor
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import SMALL, Output
+from tests.unit.stored_results import CELL, measured
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
-from ttabench.store import Store
+from ttabench.provenance.staleness import StoredCode
+from ttabench.store import Record, Store
 from ttabench.store.attestations import FILE, stratum_of
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import attest as attesting
 from ttabench.sweep import measured_again
 from ttabench.sweep.drawn_cells import draw
@@ -193,7 +200,10 @@ def test_what_is_no_plain_file_is_neither_read_nor_written(swept: Path, change: 
     assert not elsewhere.exists()
 
 
-@pytest.mark.parametrize("other", [{"config": {"lr": 0.5}}, {"batch_size": 7}, {"epochs": 3}])
+@pytest.mark.parametrize(
+    "other",
+    [{"config": {"lr": 0.5}}, {"batch_size": 7}, {"epochs": 3}, {"limit": 7}],
+)
 def test_other_settings_are_another_kind(swept: Path, other: dict[str, object]) -> None:
     """A change may do nothing with one step of TENT, and much with ten."""
     cell = next(iter(Store.at(swept).latest().values())).data["cell"]
@@ -202,6 +212,60 @@ def test_other_settings_are_another_kind(swept: Path, other: dict[str, object]) 
     changed = {**cell, **of_cell, "protocol": {**cell["protocol"], **of_protocol}}
     assert stratum_of(changed) != stratum_of(cell)
     assert stratum_of({**cell, "corruption": "snow", "seed": 3}) == stratum_of(cell)
+
+
+def test_paced_cells_are_the_kind_that_stored_attestations_name() -> None:
+    paced = replace(CELL, protocol=Protocol(pace=1.0, pace_ratio=3.1)).to_json()
+    faster = replace(CELL, protocol=Protocol(pace=2.0, pace_ratio=1.5)).to_json()
+    assert stratum_of(paced) == stratum_of(faster)
+    assert stratum_of(paced).endswith('{"mode":"online","pace":true}]')
+
+
+def test_other_shares_of_held_out_images_are_other_kinds() -> None:
+    kinds = {stratum_of(replace(CELL, protocol=Protocol(held_out=of)).to_json()) for of in (0.0, 0.1, 0.5)}
+    assert len(kinds) == 3
+
+
+def test_a_cell_of_one_batch_does_not_speak_for_cells_of_many(
+    ttabench: Run, tmp_path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch is scored before the first step, so it has the same bits whatever the step does."""
+    folder = tmp_path / "results"
+    for limit in (10, 20):
+        options = ("--limit", str(limit), "--extend", "--workers", "0", "--out", folder)
+        assert ttabench("sweep", *SMALL[:-2], "--batch-size", "10", *options).code == 0
+    change(ENTROPY)
+    adapt = Tent.adapt
+
+    def reversed_after_a_step(self: Tent, x: Tensor) -> Tensor:
+        logits, first = adapt(self, x), not hasattr(self, "stepped")
+        self.stepped = True  # type: ignore[attr-defined]
+        return logits if first else -logits
+
+    monkeypatch.setattr(Tent, "adapt", reversed_after_a_step)
+    outcome = outcome_of(folder)
+    limits = [group.records[0].data["cell"]["protocol"]["limit"] for group in outcome.same]
+    assert limits == [10]
+    assert [why.count(" now and had ") for why in outcome.refused.values()] == [1]
+
+
+def test_of_paced_cells_those_are_measured_that_adapt_most_often() -> None:
+    right = np.arange(8) < 5
+    ratios = (8.0, 8.0, 8.0, 8.0, 2.5, 3.0)  # the cheapest first: they skip most steps
+    cells = [
+        replace(CELL, seed=seed, protocol=Protocol(pace=1.0, pace_ratio=of)) for seed, of in enumerate(ratios)
+    ]
+    records = [
+        Record(measured(cell, right).to_json(), "", StoredCode(), StoredEnvironment()) for cell in cells
+    ]
+    group = attesting.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
+    sample: dict[str, attesting.Key] = {}
+    drawn = []
+    for turn in range(3):
+        ((_, record),) = attesting._draw([group], sample, {"f": "a branch"}, turn, 0, {}, varies=False)
+        sample[record.cell_id] = group.key
+        drawn.append(record.result.cell.protocol.adapts_every)
+    assert drawn == [3, 3, 8]
 
 
 def test_the_seed_is_not_chosen_by_anybody(swept: Path, change: Change) -> None:

@@ -22,10 +22,13 @@ from ttabench.cell import Cell
 from ttabench.data.dataset import Labelled
 from ttabench.protocol import Protocol
 from ttabench.provenance.executed import NOT_AT_ALL
+from ttabench.provenance.staleness import StoredCode
+from ttabench.store import Record
 from ttabench.store.attestations import FILE
+from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep.attest import Group, Outcome
 from ttabench.sweep.one_side import FewImages, Side, few, make_images, varied
-from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide
+from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, _kind
 from ttabench.system.checked_lines import decode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -140,6 +143,16 @@ def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: 
         "has not the code of these results" in each["why"] for each in json.loads(itself.out)["not_tried"]
     )
     assert not (swept / FILE).exists()
+
+
+def test_cells_with_other_numbers_of_images_are_not_joined(cell: Cell) -> None:
+    def kind(**changed: Any) -> tuple[str, ...]:
+        of = replace(cell, protocol=Protocol(batch_size=20, **changed))
+        return _kind(Record({"cell": of.to_json()}, "", StoredCode(), StoredEnvironment()))
+
+    assert kind(limit=20) not in (kind(limit=500), kind())
+    assert kind(held_out=0.1) not in (kind(held_out=0.5), kind())
+    assert kind(pace=1.0) == kind(pace=2.0, pace_ratio=3.0) != kind()
 
 
 def test_few_images_are_two_batches_and_a_half() -> None:
