@@ -2,7 +2,7 @@
 
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
-cells, on which machine, and the cells that were measured. What was refused is stored too.
+cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError
+from ttabench.provenance.staleness import REFERENCES
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
@@ -47,6 +48,11 @@ def stratum_of(cell: Mapping[str, Any]) -> str:
     return canonical([cell["method"], cell["config"], cell["arch"], cell["dataset"], several, how])
 
 
+NOT_ALL_RAN = "not all of the change ran in the sample"
+NOT_FINAL = (NOT_ALL_RAN, REFERENCES)
+"""How reasons begin that other cells, or another way, may remove. Earlier versions stored these too."""
+
+
 @lru_cache(maxsize=1024)
 def machine_of(environment: StoredEnvironment) -> str:
     """A hash of the kind of machine that results were made on: only the same kind may attest."""
@@ -66,7 +72,7 @@ class Attestations:
     """The attestations of a results folder.
 
     links    (code of a result, its stratum, its machine) → code that gives the same numbers.
-    refused  the same → why it was refused, with the code that it was refused for.
+    refused  the same → how the numbers disagreed, with the code that gave others.
     steps    how often cells were measured for it.
     cells    how many different cells were measured.
     """
@@ -108,11 +114,12 @@ class Attestations:
                 for before, now, stratum in data["same"]:
                     links.setdefault((before, stratum, machine), set()).add(now)
                 for before, now, stratum, why in data["refused"]:
-                    refused[before, stratum, machine, now] = why
+                    if not why.startswith(NOT_FINAL):
+                        refused[before, stratum, machine, now] = why
                 if data["same"]:
                     steps.add(data["seed"])  # one line for each kind of machine
                     cells |= {identifier for identifier, _ in data["cells"]}
-            except (Damaged, KeyError, TypeError, ValueError) as problem:
+            except (Damaged, KeyError, TypeError, ValueError, AttributeError) as problem:
                 raise UserError(
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
@@ -141,7 +148,7 @@ def append(
 
     way       how the cells showed it.
     same      (code of results, code that gives the same numbers, stratum).
-    refused   the same with the reason.
+    refused   the same where the numbers disagree, with how they do.
     cells     (id, digest of what is the same) of the cells that ran.
     executed  the changed definitions that ran.
     accepted  branches of the old code that did not.

@@ -3,8 +3,8 @@
 The sample has cheap cells of each kind of cell that the change reaches, and every changed function has to run
 in it with all its branches. `measured_again` compares new bits with the stored ones, and `side_by_side`
 compares what the old and the new code compute. What the sample does not show is refused, and stays stale.
-The draw depends on the code and on the folder, so that nobody can look for a seed that agrees; a refusal is
-stored too, and holds until the code changes.
+The draw depends on the code and on the folder, so that nobody can look for a seed that agrees; numbers that
+disagree are stored too, and are refused until the code changes. What did not run is decided anew each time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Protocol
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted
 from ttabench.provenance.roots import Code
-from ttabench.provenance.staleness import code_of
+from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import append, digest, machine_of, stratum_of
+from ttabench.store.attestations import NOT_ALL_RAN, append, digest, machine_of, stratum_of
 from ttabench.store.writer import environment
 
 __all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "texts_of"]
@@ -176,9 +176,10 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
                 yield event
     way.check_code()
     _judge(todo, failed, way.missing() | unshown, outcome)
-    if outcome.same or any(shown.ran for shown in failed.values()):
+    disagreed = {key: shown.why for key, shown in failed.items() if shown.ran}
+    if outcome.same or disagreed:
         outcome.accepted = way.accepted
-        _store(store, outcome, todo, seed, way.name)
+        _store(store, outcome, todo, disagreed, seed, way.name)
     yield outcome
 
 
@@ -197,11 +198,11 @@ def _judge(
     for group in todo:
         lacking = [f"{name}: {missing[name]}" for name in sorted(group.changed) if name in missing]
         if not group.changed:
-            outcome.refused[group.key] = "what definitions refer to changed; measure these cells again"
+            outcome.refused[group.key] = f"{REFERENCES}; measure these cells again"
         elif (shown := failed.get(group.key)) is not None:
             (outcome.refused if shown.ran else outcome.left)[group.key] = shown.why
         elif lacking:
-            outcome.refused[group.key] = f"not all of the change ran in the sample ({lacking[0]})"
+            outcome.refused[group.key] = f"{NOT_ALL_RAN} ({lacking[0]})"
         else:
             outcome.same.append(group)
 
@@ -247,7 +248,9 @@ def _adapting_most_often(records: Sequence[Record]) -> list[Record]:
     return [record for record, batches in zip(records, every, strict=True) if batches == fewest]
 
 
-def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way: str) -> None:
+def _store(
+    store: Store, outcome: Outcome, todo: Sequence[Group], disagreed: Mapping[Key, str], seed: int, way: str
+) -> None:
     """One line for each kind of machine of the results."""
     same = {group.key for group in outcome.same}
     lines: dict[str, dict[str, Any]] = {}
@@ -258,8 +261,8 @@ def _store(store: Store, outcome: Outcome, todo: Sequence[Group], seed: int, way
             link = record.source, group.key[1], stratum_of(record.data["cell"])
             if group.key in same:
                 line["same"].add(link)
-            elif group.key in outcome.refused:
-                line["refused"].add((*link, outcome.refused[group.key]))
+            elif group.key in disagreed:
+                line["refused"].add((*link, disagreed[group.key]))
     executed = sorted(set().union(*(group.changed for group in outcome.same)))
     for line in lines.values():
         append(

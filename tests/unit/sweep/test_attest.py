@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]
 ENTROPY = "ttabench/nn/objectives.py: entropy"
+ADAPT = "ttabench_methods/source.py: Source.adapt"
 
 
 class Change:
@@ -113,6 +115,36 @@ def test_a_changed_branch_that_did_not_run_is_refused(swept: Path, change: Chang
     assert not (swept / FILE).exists()
 
 
+def test_what_did_not_run_is_decided_anew(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other cells may take the branch later, and other ways may show it."""
+    change(ENTROPY, ADAPT)
+    with monkeypatch.context() as patch:
+        patch.setattr(measured_again.MeasuredAgain, "missing", lambda self: {ADAPT: "a branch in line 7"})
+        outcome = outcome_of(swept)
+    assert [*outcome.refused.values()] == [
+        f"not all of the change ran in the sample ({ADAPT}: a branch in line 7)"
+    ]
+    assert stale(swept) == {"source"}
+    assert outcome_of(swept).same
+    assert not stale(swept)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [f"not all of the change ran in the sample ({ENTROPY}: a branch)", "what definitions refer to changed;"],
+    ids=["a branch", "a reference"],
+)
+def test_an_earlier_refusal_of_what_did_not_run_does_not_hold(swept: Path, change: Change, why: str) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    edit(swept, lambda line: {**line, "same": [], "refused": [[*link, why] for link in line["same"]]})
+    assert stale(swept) == {"tent"}
+    assert outcome_of(swept).same
+    assert not stale(swept)
+
+
 def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) -> None:
     change("ttabench/corruptions/constants.py: FOG")
     assert all("is no function" in why for why in outcome_of(swept).refused.values())
@@ -180,9 +212,7 @@ def test_an_incomplete_last_line_was_never_written(swept: Path, change: Change) 
 def test_without_a_cell_that_was_measured_nothing_is_attested(swept: Path, change: Change) -> None:
     change(ENTROPY)
     outcome_of(swept)
-    line = decode((swept / FILE).read_bytes().rstrip(b"\n"))
-    del line["sum"]
-    (swept / FILE).write_bytes(encode({**line, "cells": []}))
+    edit(swept, lambda line: {**line, "cells": []})
     with pytest.raises(UserError, match=r"line 1, is not what ttabench wrote .it names no cell"):
         Store.at(swept).latest()
 
@@ -292,6 +322,13 @@ def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change
     nothing = ttabench("attest", swept)
     assert nothing.code == 2
     assert "there is nothing to attest" in nothing.err
+
+
+def edit(folder: Path, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the one line of the attestations, with a checksum that fits."""
+    line = decode((folder / FILE).read_bytes().rstrip(b"\n"))
+    del line["sum"]
+    (folder / FILE).write_bytes(encode(changed(line)))
 
 
 def edit_environment(folder: Path, name: str, value: object) -> None:
