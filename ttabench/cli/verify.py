@@ -46,9 +46,9 @@ def verify(
 
     Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
     could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
-    weights. 4 if none differs but some were not run, because their data or weights are not on this machine.
-    5 with --at-most if none differs but of some method nothing was measured. Methods of which nothing was
-    measured are named.
+    weights. 4 if none differs but some were not run, because their data, their weights, their method or
+    the code of their network are not on this machine. 5 with --at-most if none differs but of some method
+    nothing was measured. Methods of which nothing was measured are named.
     """
     from ttabench.errors import UserError, counted
     from ttabench.run.executors import Limits
@@ -155,6 +155,6 @@ _WORDS = {
     "differs": "differ",
     "failed": "failed",
     "other weights": "not comparable, with other weights here",
-    "not here": "not run, without their data or weights",
+    "not here": "not run, without their data, weights or code",
     "stopped": "not run to the end, slower than --at-most",
 }

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import torch
+
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
@@ -25,9 +27,11 @@ from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.checkpoints import cache
+from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import stale_reasons
+from ttabench.registry import method_names
 from ttabench.run.executors import Died, Executor
 from ttabench.run.gpu import check_gpu, use_gpu
 from ttabench.run.kept_objects import WorkerState
@@ -64,7 +68,8 @@ class Check:
 
     verdict    same: bitwise equal. within: on another kind of machine or a GPU, and within `BOUND`. differs,
                failed: the result is not reproduced. other weights: not comparable, because the recipe trains
-               other weights on this kind of machine. not here: not run, because data or weights are missing.
+               other weights on this kind of machine. not here: not run, because data, weights or code are
+               missing.
                stopped: not run to its end, because it took longer than it may.
     stored, now   accuracies in percent; `now` is None without a new result.
     differing  images whose correctness differs; None if they cannot be compared.
@@ -121,7 +126,7 @@ class Available:
     """What is here of what a cell needs.
 
     other   the hash of what the same training gives here, for weights that are not in the cache; else "".
-    lacks   why the cell cannot be run, where its data or weights are not here; else "".
+    lacks   why the cell cannot be run, where its data, weights or code are not here; else "".
     """
 
     other: str = ""
@@ -138,7 +143,15 @@ def find_available(records: Iterable[Record], sweeps: Sequence[Mapping[str, Any]
     cells = [record.result.cell for record in records]
     firsts = {_place(cell): cell for cell in cells}
     available = {place: _what_is_here(cell, sweeps) for place, cell in firsts.items()}
-    return {cell.cell_id: available[_place(cell)] for cell in cells}
+    installed = {name: _method_here(name) for name in {cell.method for cell in cells}}
+    return {cell.cell_id: installed[cell.method] or available[_place(cell)] for cell in cells}
+
+
+def _method_here(name: str) -> Available | None:
+    """What is lacking where a method is not installed; None where it is."""
+    if name in method_names():
+        return None
+    return Available(lacks=f"the method {name} is not installed; install its package: pip install -e FOLDER.")
 
 
 def _check_same(dataset: str, here: str, there: str) -> None:
@@ -169,7 +182,7 @@ def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
     except UserError as problem:  # a network of the user, or of a package, that is not installed
         return Available(lacks=str(problem))
     if cache.with_hash(model.dataset.name, model.aliases, cell.checkpoint) is not None:
-        return Available()
+        return Available(lacks="" if model.trainable else _missing_code(model))
     weights = f"the weights {cell.checkpoint[:12]} of {cell.arch} on {cell.dataset} are not in the cache"
     again = f"--archs {cell.arch} --datasets {cell.dataset}"
     brought = any(_brings_weights(sweep, cell) for sweep in sweeps)
@@ -182,6 +195,19 @@ def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
             f"ttabench sweep {again} --checkpoint FILE --dry-run."
         )
     return Available(other=model.load().sha256)
+
+
+def _missing_code(model: Model) -> str:
+    """Why the network of a user or of a package cannot be imported; "" where it can.
+
+    What is here and fails is run, and then has no number.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model.build()
+    except Exception as problem:
+        return str(problem) if isinstance(problem.__context__, ImportError) else ""
+    return ""
 
 
 def sweeps_of(store: Store) -> list[Mapping[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.cases import each
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL
+from tests.unit.sweep_processes import GRID
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
@@ -347,7 +350,7 @@ def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weight
     output = ttabench("verify", out, *HERE)
     assert output.code == 4
     assert "train them with ttabench train --archs resnet18 --datasets digits-c, or bring" in output.out
-    assert "4 cells: 4 not run, without their data or weights" in output.out
+    assert "4 cells: 4 not run, without their data, weights or code" in output.out
 
 
 @pytest.mark.parametrize("name", ["cifar10-c", "nowhere-c-local"])
@@ -360,7 +363,7 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     store = filled(tmp_path / "r", [good])
     output = ttabench("verify", store.root, *HERE)
     assert output.code == 4
-    assert "1 cell: 1 not run, without their data or weights" in output.out
+    assert "1 cell: 1 not run, without their data, weights or code" in output.out
     assert name in output.out
     (shard,) = store.cells.iterdir()
     shard.write_bytes(shard.read_bytes().replace(b'"seconds":', b'"seconds":1'))
@@ -410,6 +413,54 @@ def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
     assert "nobodys_nets" in places[cell.cell_id].lacks
 
 
+@pytest.mark.parametrize(
+    "lost", ["import net_of_nobody", "def build(num_classes): import net_of_nobody", None]
+)
+def test_a_network_whose_code_is_gone_is_not_here_although_its_weights_are(
+    ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None
+) -> None:
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    assert ttabench("sweep", *GRID, "--corruptions", "fog", *HERE, "--out", net_out).code == 0
+    Path("net.py").unlink()
+    if lost is not None:
+        Path("net.py").write_text(lost)
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "net")
+    output = ttabench("verify", net_out, *HERE)
+    assert output.code == 4, output.out
+    assert "2 cells: 2 not run, without their data, weights or code." in output.out
+    assert f"No module named '{'net' if lost is None else 'net_of_nobody'}'" in output.out
+
+
+def test_a_network_that_is_here_and_fails_has_failed(
+    ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    assert ttabench("sweep", *GRID, "--corruptions", "fog", *HERE, "--out", net_out).code == 0
+    Path("net.py").write_text("def build(num_classes): 1 / 0")
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "net")
+    output = ttabench("verify", net_out, *HERE)
+    assert output.code == 1
+    assert "2 failed" in output.out
+
+
+def test_a_method_that_is_not_installed_is_not_here(ttabench: Run, out: Path) -> None:
+    def of_another(data: dict[str, Any]) -> None:
+        result = Result.from_json(data)
+        data.update(replace(result, cell=replace(result.cell, method="mine", label="mine")).to_json())
+
+    edit(out, lambda data: of_another(data) if data["cell"]["method"] == "tent" else None)
+    output = ttabench("verify", out, *HERE)
+    assert output.code == 4, output.out
+    assert "the method mine is not installed" in output.out
+    assert "2 the same bit for bit, 2 not run, without their data, weights or code" in output.out
+
+
 def test_cells_whose_data_are_here_are_run_beside_others(ttabench: Run, out: Path, tmp_path: Path) -> None:
     """A made-up name of data is no way to have no cell of a folder checked."""
     whole = tmp_path / "whole"
@@ -421,11 +472,11 @@ def test_cells_whose_data_are_here_are_run_beside_others(ttabench: Run, out: Pat
     writer.close()
     output = ttabench("verify", whole, *HERE)
     assert output.code == 4
-    assert "5 cells: 4 the same bit for bit, 1 not run, without their data or weights" in output.out
+    assert "5 cells: 4 the same bit for bit, 1 not run, without their data, weights or code" in output.out
     edit(whole, altered)
     output = ttabench("verify", whole, *HERE)
     assert output.code == 1
-    assert "1 not run, without their data or weights" in output.out
+    assert "1 not run, without their data, weights or code" in output.out
 
 
 @pytest.mark.parametrize(
