@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from ttabench.sweep.attest import Group, Way
 
 REFUSED = 1
 """Exit code where stale cells remain; 2 is a mistake in the command, as everywhere."""
@@ -21,7 +24,7 @@ def attest(
         bool,
         Option("--accept-old", help="With --old: accept that branches of the old code did not run."),
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="List what would be measured; run nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="List which cells would be tried; run none.")] = False,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Run a sample of stale cells again; where all bits are the same, the others count as fresh.
@@ -36,27 +39,29 @@ def attest(
     Both have to do the same torch operations with the same numbers. Branches of the old code that did not
     run are refused too; read them, and accept them with --accept-old if no stored cell takes them.
 
-    Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command.
+    Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command. A dry
+    run ends with 0.
     """
     from contextlib import nullcontext
     from json import dumps
 
-    from ttabench.errors import counted
+    from ttabench.errors import UserError
     from ttabench.store import Store
     from ttabench.sweep import attest as attesting
     from ttabench.sweep.measured_again import MeasuredAgain
     from ttabench.sweep.progress.display import Display
     from ttabench.sweep.side_by_side import side_by_side
 
+    if accept_old and old is None:
+        raise UserError("--accept-old is about branches of the old code; give its checkout with --old.")
     store = Store.at(results)
     groups = attesting.groups_of(store)
+    way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
     if dry_run:
-        for group in groups:
-            what, first = counted(len(group.records), "cell"), group.records[0].result.cell
-            print(f"{what} like {first}: {'; '.join(sorted(group.changed)[:3]) or 'other references'}")
+        with way as shown:
+            _list(groups, shown, json)
         return
     outcome = None
-    way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
     with Display(len(groups), "cells", workers=1) as display, way as shown:
         for event in attesting.attest(store, groups, shown):
             if isinstance(event, attesting.Outcome):
@@ -72,3 +77,17 @@ def attest(
         print("\n".join(attesting.summary(outcome)))
     if outcome.refused or outcome.left:
         raise typer.Exit(REFUSED)
+
+
+def _list(groups: list[Group], way: Way, json: bool) -> None:
+    """Print what a way would try, and what it would not."""
+    from json import dumps
+
+    from ttabench.sweep import attest as attesting
+
+    outcome = attesting.Outcome()
+    todo = attesting.to_try(groups, way, outcome)
+    if json:
+        print(dumps(attesting.listed_json(todo, outcome), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join([*attesting.listed(todo), *attesting.summary(outcome)]))

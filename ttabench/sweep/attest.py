@@ -155,8 +155,7 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
     Raises UserError where the code changes meanwhile: nothing is stored then.
     """
     outcome = Outcome()
-    todo = way.possible(_not_refused(groups, outcome), outcome)
-    outcome.groups = {group.key: group for group in (*groups, *todo)}
+    todo = to_try(groups, way, outcome)
     seed = _seed(groups)
     unshown = way.watch(frozenset().union(*(group.changed for group in todo)))
     sample: dict[str, Key] = {}
@@ -183,13 +182,16 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
     yield outcome
 
 
-def _not_refused(groups: Sequence[Group], outcome: Outcome) -> list[Group]:
+def to_try(groups: Sequence[Group], way: Way, outcome: Outcome) -> list[Group]:
+    """The groups that a way tries; why others are not tried goes to `outcome`."""
     for group in groups:
         before, now, stratum, machine = group.key
         known = group.records[0].attestations.refused
         if (why := known.get((before, stratum, machine, now))) is not None:
             outcome.refused[group.key] = f"refused before, with the same code: {why}"
-    return [group for group in groups if group.key not in outcome.refused]
+    todo = way.possible([group for group in groups if group.key not in outcome.refused], outcome)
+    outcome.groups = {group.key: group for group in (*groups, *todo)}
+    return todo
 
 
 def _judge(
@@ -272,6 +274,15 @@ def _store(
         )  # fmt: skip
 
 
+def listed(groups: Sequence[Group]) -> list[str]:
+    """What would be tried, a line for each group."""
+    return [
+        f"{counted(len(group.records), 'cell')} like {group.records[0].result.cell}: "
+        f"{'; '.join(sorted(group.changed)[:3]) or 'other references'}"
+        for group in groups
+    ]
+
+
 def summary(outcome: Outcome) -> list[str]:
     """What was shown, in sentences."""
 
@@ -294,15 +305,31 @@ def summary(outcome: Outcome) -> list[str]:
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """The outcome as JSON data."""
-
-    def listed(keys: Mapping[Key, str]) -> list[dict[str, Any]]:
-        return [
-            {"stratum": key[2], "cells": len(outcome.groups[key].records), "why": why}
-            for key, why in keys.items()
-        ]
-
     same = {group.key: "" for group in outcome.same}
     return {
-        "attested": listed(same), "refused": listed(outcome.refused), "not_tried": listed(outcome.left),
+        "attested": _reasons(outcome, same), **_not_shown(outcome),
         "measured": [cell for cell, _ in outcome.cells], "accepted": list(outcome.accepted),
     }  # fmt: skip
+
+
+def listed_json(groups: Sequence[Group], outcome: Outcome) -> dict[str, Any]:
+    """What would be tried, and what would not, as JSON data."""
+    to_try = [
+        {
+            "stratum": group.key[2], "cells": len(group.records), "like": str(group.records[0].result.cell),
+            "changed": sorted(group.changed),
+        }
+        for group in groups
+    ]  # fmt: skip
+    return {"to_try": to_try, **_not_shown(outcome)}
+
+
+def _not_shown(outcome: Outcome) -> dict[str, Any]:
+    return {"refused": _reasons(outcome, outcome.refused), "not_tried": _reasons(outcome, outcome.left)}
+
+
+def _reasons(outcome: Outcome, keys: Mapping[Key, str]) -> list[dict[str, Any]]:
+    return [
+        {"stratum": key[2], "cells": len(outcome.groups[key].records), "why": why}
+        for key, why in keys.items()
+    ]

@@ -324,6 +324,31 @@ def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change
     assert "there is nothing to attest" in nothing.err
 
 
+def test_a_dry_run_lists_what_would_be_tried_and_what_would_not(
+    ttabench: Run, swept: Path, change: Change
+) -> None:
+    change(ENTROPY)
+    (to_try,) = json.loads(ttabench("attest", swept, "--dry-run", "--json").out)["to_try"]
+    assert (to_try["cells"], to_try["changed"]) == (2, [ENTROPY])
+    assert to_try["like"].startswith("tent · resnet18 · digits-c · ")
+    edit_environment(swept, "device", "cuda")
+    for json_too in ((), ("--json",)):
+        nothing = ttabench("attest", swept, "--dry-run", *json_too)
+        assert nothing.code == 0
+        assert "a GPU does not give the same bits twice" in nothing.out
+        assert "like tent" not in nothing.out
+    assert not (swept / FILE).exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_is_accepted_of_the_old_code_needs_the_old_code(
+    ttabench: Run, swept: Path, more: tuple[str, ...]
+) -> None:
+    output = ttabench("attest", swept, "--accept-old", *more)
+    assert output.code == 2
+    assert "--accept-old is about branches of the old code; give its checkout with --old." in output.err
+
+
 def edit(folder: Path, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change the one line of the attestations, with a checksum that fits."""
     line = decode((folder / FILE).read_bytes().rstrip(b"\n"))

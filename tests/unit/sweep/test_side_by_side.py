@@ -87,6 +87,9 @@ def test_a_function_taken_out_of_another_is_shown_on_any_machine(swept: Path, af
     change(after, *EXTRACTED)
     before = {path: path.read_bytes() for path in (swept / "cells").iterdir()}
     assert "2 stale" in run(after, "status", swept).out
+    listed = run(after, "attest", swept, "--old", ROOT, "--dry-run")
+    assert "2 cells like tent · resnet18 · digits-c · " in listed.out
+    assert f"{SCORING}: autocast, in the old code" in listed.out
     code, found = attested(after, swept)
     assert code == 0, found
     assert [each["cells"] for each in found["attested"]] == [2, 2]  # Source, TENT
@@ -134,9 +137,12 @@ def test_what_the_sample_does_not_show_is_refused(
 
 def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: Path) -> None:
     change(after, *EXTRACTED)
-    nothing = run(after, "attest", swept, "--old", tmp_path)
+    nothing = run(after, "attest", swept, "--old", tmp_path, "--dry-run")
     assert nothing.code == 2
     assert "has no ttabench that can run side by side" in nothing.err
+    listed = json.loads(run(after, "attest", swept, "--old", after, "--dry-run", "--json").out)
+    assert not listed["to_try"]
+    assert len(listed["not_tried"]) == 2
     itself = run(after, "attest", swept, "--old", after, "--json")
     assert itself.code == 1
     assert all(
