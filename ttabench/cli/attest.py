@@ -56,6 +56,12 @@ def attest(
         raise UserError("--accept-old is about branches of the old code; give its checkout with --old.")
     store = Store.at(results)
     groups = attesting.groups_of(store)
+    if not groups:
+        empty = attesting.Outcome()
+        found = attesting.listed_json((), empty) if dry_run else attesting.to_json(empty)
+        nothing = f"{results} has no stale cell that has a number; there is nothing to attest."
+        print(dumps(found, indent=1) if json else nothing)
+        return
     way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
     if dry_run:
         with way as shown:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted
-from ttabench.provenance.roots import Code
+from ttabench.provenance.roots import NO_CODE, Code
 from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
@@ -38,7 +38,7 @@ Key = tuple[str, str, str, str]
 class Group:
     """Stored cells of one kind with one code, which the installed code is not.
 
-    key      code of the results, installed code, stratum, machine.
+    key      code of the results, installed code ("": nothing can be shown), stratum, machine.
     changed  the definitions that have another text now, as they are shown.
     records  cheapest first.
     """
@@ -114,23 +114,16 @@ class Way(Protocol):
 
 
 def groups_of(store: Store) -> list[Group]:
-    """The stale cells of a folder that have a number, in groups.
-
-    Raises UserError where there are none.
-    """
+    """The stale cells of a folder that have a number, in groups."""
     found: dict[Key, list[Record]] = defaultdict(list)
     codes: dict[Key, Code] = {}
     for record in store.latest().values():
-        if record.result.status != "ok" or not record.changes or not record.definitions:
+        if record.result.status != "ok" or not record.changes:
             continue
-        now = code_of(record.result.cell)
-        if now.source:
-            stratum, machine = stratum_of(record.data["cell"]), machine_of(record.environment)
-            key = record.source, now.source, stratum, machine
-            found[key].append(record)
-            codes[key] = now
-    if not found:
-        raise UserError(f"{store.root} has no stale cell that has a number; there is nothing to attest.")
+        now = code_of(record.result.cell) if record.definitions else NO_CODE
+        key = record.source, now.source, stratum_of(record.data["cell"]), machine_of(record.environment)
+        found[key].append(record)
+        codes[key] = now
     return [
         Group(
             key,
@@ -186,10 +179,13 @@ def to_try(groups: Sequence[Group], way: Way, outcome: Outcome) -> list[Group]:
     """The groups that a way tries; why others are not tried goes to `outcome`."""
     for group in groups:
         before, now, stratum, machine = group.key
-        known = group.records[0].attestations.refused
-        if (why := known.get((before, stratum, machine, now))) is not None:
+        first = group.records[0]
+        if not now:
+            outcome.left[group.key] = first.changes[0].replace("it was", "they were", 1)
+        elif (why := first.attestations.refused.get((before, stratum, machine, now))) is not None:
             outcome.refused[group.key] = f"refused before, with the same code: {why}"
-    todo = way.possible([group for group in groups if group.key not in outcome.refused], outcome)
+    known = outcome.left.keys() | outcome.refused.keys()
+    todo = way.possible([group for group in groups if group.key not in known], outcome)
     outcome.groups = {group.key: group for group in (*groups, *todo)}
     return todo
 

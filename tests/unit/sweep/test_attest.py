@@ -15,11 +15,12 @@ from torch import Tensor
 
 from tests.unit.conftest import SMALL, Output
 from tests.unit.stored_results import CELL, measured
+from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
-from ttabench.provenance.staleness import StoredCode
+from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
 from ttabench.store import Record, Store
 from ttabench.store.attestations import FILE, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
@@ -319,9 +320,36 @@ def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change
     assert "2 of the done cells (1 step, 1 cell run again)" in status.out
     drawn = draw(Store.at(swept), 1, 0)
     assert [record.data["cell"]["method"] for record in drawn.records] == ["tent"]
-    nothing = ttabench("attest", swept)
-    assert nothing.code == 2
-    assert "there is nothing to attest" in nothing.err
+    for option in ((), ("--dry-run",), ("--old", "nowhere")):
+        nothing = ttabench("attest", swept, *option)
+        assert nothing.code == 0
+        assert nothing.out == f"{swept} has no stale cell that has a number; there is nothing to attest.\n"
+        assert not any(json.loads(ttabench("attest", swept, "--json", *option).out).values())
+
+
+def test_cells_of_which_nothing_can_be_shown_are_named_and_remain(ttabench: Run, swept: Path) -> None:
+    """Else a folder with stale numbers would end as one without."""
+    of_source = {r.source for r in Store.at(swept).latest().values() if r.data["cell"]["method"] == "source"}
+
+    def changed(data: dict[str, Any]) -> dict[str, Any]:
+        if data["kind"] == "code" and data["source"] in of_source:  # as earlier versions stored code
+            return {**data, "definitions": []}
+        if data["kind"] == "result" and data["cell"]["method"] == "tent":
+            result = Result.from_json(data)
+            cell = replace(result.cell, method="gone", label="gone")
+            return {**data, **replace(result, cell=cell).to_json()}
+        return data
+
+    edit_lines(swept, changed)
+    listed = ttabench("attest", swept, "--dry-run")
+    assert listed.code == 0
+    done = ttabench("attest", swept)
+    assert done.code == 1
+    for output in (listed, done):
+        assert output.out.splitlines() == [
+            "2 stale cells not tried: gone is not installed.",
+            f"2 stale cells not tried: they were {NOT_RECORDED.removeprefix('it was ')}.",
+        ]
 
 
 def test_a_dry_run_lists_what_would_be_tried_and_what_would_not(
@@ -357,11 +385,13 @@ def edit(folder: Path, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> N
 
 
 def edit_environment(folder: Path, name: str, value: object) -> None:
+    edit_lines(folder, lambda data: data | ({name: value} if data["kind"] == "environment" else {}))
+
+
+def edit_lines(folder: Path, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the lines of all shards, with checksums that fit."""
     for shard in (folder / "cells").glob("*.jsonl"):
-        lines = []
-        for line in shard.read_bytes().splitlines():
-            data = {key: of for key, of in decode(line).items() if key != "sum"}
-            if data["kind"] == "environment":
-                data[name] = value
-            lines.append(encode(data))
-        shard.write_bytes(b"".join(lines))
+        lines = [decode(line) for line in shard.read_bytes().splitlines()]
+        for line in lines:
+            del line["sum"]
+        shard.write_bytes(b"".join(encode(changed(line)) for line in lines))
