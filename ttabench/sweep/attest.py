@@ -74,7 +74,7 @@ class Outcome:
     same     groups whose numbers are the same.
     refused  group → why not.
     left     group → why it was not tried, or could not be.
-    cells    (id, digest) of the cells that ran and are the same.
+    cells    (id, digest) of the cells that ran for groups that are the same; twice if they ran twice.
     accepted  see `Way`.
     """
 
@@ -84,6 +84,11 @@ class Outcome:
     cells: list[tuple[str, str]] = field(default_factory=list)
     groups: dict[Key, Group] = field(default_factory=dict)
     accepted: Sequence[str] = ()
+
+    @property
+    def measured(self) -> list[str]:
+        """The ids of the cells that ran for groups that are the same."""
+        return list(dict.fromkeys(cell_id for cell_id, _ in self.cells))
 
 
 class Way(Protocol):
@@ -153,6 +158,7 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
     unshown = way.watch(frozenset().union(*(group.changed for group in todo)))
     sample: dict[str, Key] = {}
     failed: dict[Key, Shown] = {}
+    alike: list[tuple[str, str]] = []
     for turn in range(MOST):
         missing = way.missing() if turn else {}
         drawn = _draw(todo, sample, missing, turn, seed, failed, way.varies)
@@ -164,10 +170,12 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
                 if isinstance(event, Shown) and event.why:
                     failed[sample[event.cell.cell_id]] = event
                 elif isinstance(event, Shown):
-                    outcome.cells.append((event.cell.cell_id, event.digest))
+                    alike.append((event.cell.cell_id, event.digest))
                 yield event
     way.check_code()
     _judge(todo, failed, way.missing() | unshown, outcome)
+    agreed = {group.key for group in outcome.same}
+    outcome.cells = [(cell_id, of) for cell_id, of in alike if sample[cell_id] in agreed]
     disagreed = {key: shown.why for key, shown in failed.items() if shown.ran}
     if outcome.same or disagreed:
         outcome.accepted = way.accepted
@@ -288,7 +296,9 @@ def summary(outcome: Outcome) -> list[str]:
     lines = []
     if outcome.same:
         keys = [group.key for group in outcome.same]
-        lines.append(f"{cells(keys)} attested, with {counted(len(outcome.cells), 'cell')} of them run again.")
+        lines.append(
+            f"{cells(keys)} attested, with {counted(len(outcome.measured), 'cell')} of them run again."
+        )
     if outcome.accepted:
         lines.append(f"Of the old code, this did not run and was accepted: {'; '.join(outcome.accepted)}.")
     for title, found in (("refused", outcome.refused), ("not tried", outcome.left)):
@@ -304,7 +314,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     same = {group.key: "" for group in outcome.same}
     return {
         "attested": _reasons(outcome, same), **_not_shown(outcome),
-        "measured": [cell for cell, _ in outcome.cells], "accepted": list(outcome.accepted),
+        "measured": outcome.measured, "accepted": list(outcome.accepted),
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
 from ttabench.store import Record, Store
-from ttabench.store.attestations import FILE, stratum_of
+from ttabench.store.attestations import FILE, Attestations, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import attest as attesting
 from ttabench.sweep import measured_again
@@ -128,6 +128,10 @@ def test_what_did_not_run_is_decided_anew(
         f"not all of the change ran in the sample ({ADAPT}: a branch in line 7)"
     ]
     assert stale(swept) == {"source"}
+    cells = Store.at(swept).latest()  # the evidence is of TENT alone
+    assert [cells[cell_id].data["cell"]["method"] for cell_id in outcome.measured] == ["tent"]
+    assert "2 stale cells attested, with 1 cell of them run again." in attesting.summary(outcome)
+    assert Attestations.read(swept).cells == 1
     assert outcome_of(swept).same
     assert not stale(swept)
 
