@@ -27,7 +27,8 @@ def fetch(
     """Copy the results folders of a source into the cache, and check every record.
 
     Only files of results folders are taken. A record without its checksum, or with an accuracy that is not
-    that of its images, refuses the source. Their numbers are still claims: `ttabench verify` measures them.
+    that of its images, refuses the source. Their numbers are still claims, and so is the code that made them,
+    on which fresh and attested depend: `ttabench verify` measures them.
     """
     from ttabench.store.fetched import fetch_results
     from ttabench.sweep.progress.display import Meter

@@ -3,6 +3,7 @@
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
 cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too.
+What was shown counts while the folder has the cells that showed it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.provenance.staleness import REFERENCES
+from ttabench.store.new_records import stored_among
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
@@ -102,29 +105,59 @@ class Attestations:
             return NONE
         except OSError as problem:
             raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
-        links: dict[tuple[str, str, str], set[str]] = {}
-        refused: dict[tuple[str, str, str, str], str] = {}
-        steps, cells = set(), set()
+        found: list[_Line] = []
         for number, line in enumerate(lines, start=1):
             try:
-                data = decode(line)
-                machine = machine_of(StoredEnvironment(data["environment"]))
-                if data["same"] and not data["cells"]:
-                    raise ValueError("it names no cell that was measured")
-                for before, now, stratum in data["same"]:
-                    links.setdefault((before, stratum, machine), set()).add(now)
-                for before, now, stratum, why in data["refused"]:
-                    if not why.startswith(NOT_FINAL):
-                        refused[before, stratum, machine, now] = why
-                if data["same"]:
-                    steps.add(data["seed"])  # one line for each kind of machine
-                    cells |= {identifier for identifier, _ in data["cells"]}
+                found.append(_parsed(line))
             except (Damaged, KeyError, TypeError, ValueError, AttributeError) as problem:
                 raise UserError(
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
                 ) from None
-        return cls({key: frozenset(of) for key, of in links.items()}, refused, len(steps), len(cells))
+        here = stored_among(folder, frozenset().union(*(line.cells for line in found)))
+        shown = [line for line in found if line.same and line.cells <= here]
+        links: dict[tuple[str, str, str], set[str]] = {}
+        for before, stratum, machine, now in chain.from_iterable(line.same for line in shown):
+            links.setdefault((before, stratum, machine), set()).add(now)
+        return cls(
+            links={key: frozenset(of) for key, of in links.items()},
+            refused={key: why for line in found for key, why in line.refused.items()},
+            steps=len({line.seed for line in shown}),  # one line for each kind of machine
+            cells=len(frozenset().union(*(line.cells for line in shown))),
+        )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the file.
+
+    same     (code of results, stratum, machine, code that gives the same numbers).
+    refused  the same → how the numbers disagreed.
+    cells    the ids of the cells that were measured.
+    """
+
+    same: frozenset[tuple[str, str, str, str]]
+    refused: Mapping[tuple[str, str, str, str], str]
+    cells: frozenset[str]
+    seed: int
+
+
+def _parsed(line: bytes) -> _Line:
+    """Raises Damaged, or another error of the values, for what ttabench did not write."""
+    data = decode(line)
+    machine = machine_of(StoredEnvironment(data["environment"]))
+    if data["same"] and not data["cells"]:
+        raise Damaged("it names no cell that was measured")
+    return _Line(
+        same=frozenset((before, stratum, machine, now) for before, now, stratum in data["same"]),
+        refused={
+            (before, stratum, machine, now): why
+            for before, now, stratum, why in data["refused"]
+            if not why.startswith(NOT_FINAL)
+        },
+        cells=frozenset(str(identifier) for identifier, _ in data["cells"]),
+        seed=int(data["seed"]),
+    )
 
 
 NONE = Attestations()

@@ -33,6 +33,15 @@ def size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
+def stored_among(root: Path, ids: Iterable[str]) -> set[str]:
+    """Those of these cells that a folder has a result of. The results are not read."""
+    wanted, found = {each.encode() for each in ids}, set()
+    for path in (root / "cells").glob("*.jsonl") if wanted else ():
+        check_plain(path)
+        found |= wanted.intersection(RESULT.findall(path.read_bytes()))
+    return {each.decode() for each in found}
+
+
 class NewRecords:
     """The results that are stored after `start`, see :func:`sizes`.
 

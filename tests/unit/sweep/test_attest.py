@@ -222,6 +222,33 @@ def test_without_a_cell_that_was_measured_nothing_is_attested(swept: Path, chang
         Store.at(swept).latest()
 
 
+def test_cells_that_the_folder_does_not_have_show_nothing(swept: Path, change: Change) -> None:
+    """Else a line from elsewhere, or a made-up one, would make stale cells fresh."""
+    change(ENTROPY)
+    (measured,) = outcome_of(swept).measured
+    assert not stale(swept)
+    digest = "0" * 16
+    edit(swept, lambda line: {**line, "cells": [[measured, digest], ["f" * 64, digest]]})
+    assert stale(swept) == {"tent"}
+    evidence = Attestations.read(swept)
+    assert (evidence.steps, evidence.cells) == (0, 0)
+    edit(swept, lambda line: {**line, "cells": [[measured, digest]]})
+    assert not stale(swept)
+
+
+def test_attested_cells_stay_attested_when_shards_are_merged_or_cells_are_measured_again(
+    swept: Path, change: Change
+) -> None:
+    change(ENTROPY)
+    (measured,) = outcome_of(swept).measured
+    writer = Store.at(swept).writer()
+    writer.append(Store.at(swept).latest()[measured].result)
+    writer.close()
+    assert not stale(swept)
+    assert Store.at(swept).merge()
+    assert not stale(swept)
+
+
 @pytest.mark.parametrize("what", ["a link", "a pipe"])
 def test_what_is_no_plain_file_is_neither_read_nor_written(swept: Path, change: Change, what: str) -> None:
     elsewhere = swept.parent / "elsewhere"
