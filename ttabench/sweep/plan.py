@@ -11,6 +11,7 @@ from typing import Any
 from ttabench.cell import Cell
 from ttabench.classifier import Architecture, Classifier
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.set_checks import largest_set
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError
 from ttabench.method.settings import configured, label
@@ -121,7 +122,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
     excluding: list[Rule] = []
     by_model = dict(zip(map(id, sweep.models), sources, strict=True))
     for model, source in zip(sweep.models, sources, strict=True):
-        count = cache(lambda model=model: model.measured.shifted_count())
+        count = cache(lambda model=model: largest_set(model.measured))
         for part in sweep.parts:
             if not any(model is one for one in part.models):
                 continue
@@ -145,7 +146,7 @@ def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cel
 def _limited(choice: MethodChoice, count: Callable[[], int]) -> MethodChoice:
     """Without a limit that leaves out no image: these cells are those of all images.
 
-    count   the images of each corrupted set; asked only where there is a limit.
+    count   the images of the largest corrupted set; asked only where there is a limit.
     """
     limit = choice.grid.limit
     return replace(choice, grid=replace(choice.grid, limit=0)) if limit and limit >= count() else choice

@@ -101,7 +101,7 @@ def _part(
     named |= dataset_names(data.name)
     _say_if_not_whole(data)
     shifts = find_shifts(data, grid)
-    warn_of_doubts(undrawn(data), shifts.corruptions)
+    warn_of_doubts(undrawn(data), shifts.measured)
     for choice in methods:
         _check_held_out(data, choice.grid)
     wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}

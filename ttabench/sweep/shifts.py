@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.set_checks import check_count, check_rows, largest_set
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
@@ -45,6 +47,12 @@ class Shifts:
     def cells(self) -> tuple[str, ...]:
         """What cells call their corruption: that of each, or the kind of the stream."""
         return (self.kind,) if self.stream else self.corruptions
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The corruptions whose images are measured: mixed has those of all fifteen."""
+        names = (CORRUPTIONS if name == MIXED else (name,) for name in self.corruptions)
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     @property
     def kind(self) -> str:
@@ -79,7 +87,7 @@ def split_baseline(stream: str) -> tuple[str, str]:
 def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     """What a grid measures on a dataset. Raises UserError if it lacks corruptions or images for that."""
     _check_limit(data, grid)
-    data = undrawn(data)  # which has the same corruptions and severities
+    asked, data = data, undrawn(data)  # which has the same corruptions and severities
     shifts = shifts_of(data.corruptions, grid)
     if isinstance(data, OwnDataset) and not data.corruptions and shifts.kind not in CORRUPTS_ITSELF:
         raise UserError(no_corruptions(data.folder))
@@ -90,13 +98,14 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
         _check_corruptions(data, shifts.corruptions)
     _check_severities(data, shifts)
     _check_download(data, shifts)
+    _check_sets(asked, shifts)
     if grid.contamination:
         shifts = replace(shifts, foreign=checked_foreign(grid.contamination, data))
     return shifts
 
 
 def _check_limit(data: Dataset, grid: Grid) -> None:
-    if grid.limit and grid.limit > (count := data.shifted_count()):
+    if grid.limit and grid.limit > (count := largest_set(data)):
         raise UserError(
             f"--limit {grid.limit}: {data.name} has {count} test images; name fewer, or leave it out."
         )
@@ -168,9 +177,7 @@ def _check_severities(data: Dataset, shifts: Shifts) -> None:
     hint = "choose with --severities, or generate it first"
     if shifts.kind == "gradual":
         hint = "generate the others first, for --stream gradual"
-    for corruption in shifts.corruptions:
-        if corruption == MIXED:
-            continue
+    for corruption in shifts.measured:
         has = data.severities(corruption)
         for severity in shifts.all_severities:
             if severity not in has:
@@ -184,13 +191,26 @@ def _check_download(data: Dataset, shifts: Shifts) -> None:
     """Raises UserError, with what is there, if a download of imagenet-c lacks what a sweep measures."""
     if not isinstance(data, ImageNetC) or shifts.corruptions == (NATURAL,):
         return
-    for corruption in shifts.corruptions:
+    for corruption in shifts.measured:
         for severity in shifts.all_severities:
             if corruption in data.corruptions and severity not in severities_here(data, corruption):
                 raise UserError(
                     f"{data.name} has no {corruption} at severity {severity} here; {there(data)}. Name these "
                     "with --corruptions and --severities, or fetch the others."
                 )
+
+
+def _check_sets(data: Dataset, shifts: Shifts) -> None:
+    """Raises UserError where sets differ that mixed, or a long stream, takes to be alike.
+
+    data   perhaps a draw: its sets have equally many images, and are alike where those of the whole are.
+    """
+    parts = () if shifts.kind in CORRUPTS_ITSELF else shifts.measured
+    for corruption, severity in itertools.product(parts, shifts.all_severities):
+        if shifts.stream and isinstance(data, OwnDataset):  # published sets are counted where they are read
+            check_count(data, corruption, severity, shifts.kind)
+        elif MIXED in shifts.corruptions and corruption in CORRUPTIONS:
+            check_rows(undrawn(data), corruption, severity)
 
 
 def _check_stream(spec: StreamSpec, grid: Grid) -> None:

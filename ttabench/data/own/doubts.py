@@ -8,21 +8,15 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
-from ttabench.data.files.image_folders import class_folders, labelled_files
+from ttabench.data.files.image_folders import class_folders
 from ttabench.data.files.read_image import read_image
 from ttabench.data.own.ccc_shards import CCCShards
-from ttabench.data.own.class_checks import (
-    check_class_folders,
-    class_warnings,
-    labels_of_8_bits,
-    order_of_numbers,
-)
+from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
 from ttabench.data.own.domain_folders import SPLITS, DomainFolders
 from ttabench.data.own.image_folder_checks import doubts_about
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
@@ -30,6 +24,7 @@ from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
+from ttabench.data.own.set_checks import files_of
 from ttabench.errors import UserError, counted, unknown
 
 __all__ = [
@@ -137,7 +132,7 @@ def _have(count: int) -> str:
 
 def _names(data: OwnImageFolders, piece: str) -> set[str]:
     """``class/name`` of its images, without what comes after the last dot."""
-    return {f"{file.parent.name}/{file.stem}" for file in _files(data, piece)}
+    return {f"{file.parent.name}/{file.stem}" for file in files_of(data, piece)[0]}
 
 
 def not_read(data: OwnDataset) -> Iterator[str]:
@@ -199,23 +194,15 @@ def _clean(data: OwnDataset) -> Iterator[str]:
         if text := overlap(shared, len(data.test())):
             yield f"{text}."
     elif isinstance(data, OwnImageFolders) and data.has_train():
-        test, train_files = (_files(data, name) for name in ("test", "train"))
+        test, train_files = (files_of(data, name)[0] for name in ("test", "train"))
         if text := overlap_of_files(test, train_files, LOOKED_AT):
             yield f"{text}."
-
-
-def _files(data: OwnImageFolders, piece: str) -> list[Path]:
-    """The files of a piece, class by class. Raises UserError where it lacks a class of test."""
-    folder = data.pieces()[piece]
-    if not set(data.classes) <= set(class_folders(folder)):  # more are refused where the piece is read
-        check_class_folders(data.pieces()["test"], folder)
-    return labelled_files(folder, data.classes)[0]
 
 
 def _some(data: OwnDataset, name: str, severity: int = 0) -> tuple[Images, int]:
     """Some of the clean ``test`` images, or of those of a corruption, from everywhere; how many there are."""
     if isinstance(data, OwnImageFolders):
-        files = _files(data, f"{name}/{severity}" if severity else name)
+        files = files_of(data, f"{name}/{severity}" if severity else name)[0]
         return np.stack(
             [read_image(f, data.image_size) for f in files[:: step_of(len(files), data.image_size)]]
         ), len(files)
