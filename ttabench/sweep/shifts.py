@@ -16,7 +16,7 @@ from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.set_checks import check_count, check_rows, largest_set
+from ttabench.data.own.set_checks import check_classes, check_count, check_rows, largest_set
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import severities_here, there
 from ttabench.errors import UserError, unknown
@@ -201,12 +201,13 @@ def _check_download(data: Dataset, shifts: Shifts) -> None:
 
 
 def _check_sets(data: Dataset, shifts: Shifts) -> None:
-    """Raises UserError where sets differ that mixed, or a long stream, takes to be alike.
+    """Raises UserError where classes differ from the clean set, or sets differ that are taken as alike.
 
     data   perhaps a draw: its sets have equally many images, and are alike where those of the whole are.
     """
     parts = () if shifts.kind in CORRUPTS_ITSELF else shifts.measured
     for corruption, severity in itertools.product(parts, shifts.all_severities):
+        check_classes(undrawn(data), corruption, severity)
         if shifts.stream and isinstance(data, OwnDataset):  # published sets are counted where they are read
             check_count(data, corruption, severity, shifts.kind)
         elif MIXED in shifts.corruptions and corruption in CORRUPTIONS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tests.unit.sweep.test_shifts import asked
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.data.own.set_checks import largest_set
+from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
 from ttabench.sweep.plan import plan
 from ttabench.sweep.resolve import Sweep, resolve
@@ -92,3 +95,33 @@ def test_the_largest_domain_counts_for_a_limit(tmp_path: Path) -> None:
     folders(tmp_path, photo=photo, art="cat/0 dog/1", sketch="cat/0 cat/1 dog/2 dog/3")
     data = dataset(str(tmp_path / "photo"))
     assert (data.shifted_count(), largest_set(data)) == (2, 4)
+
+
+CLEAN = "cat/0 cat/1 cat/2 dog/3 dog/4 dog/5"
+SAME_NAMES = "cat/0 cat/1 cat/2 dog/0 dog/1 dog/2"
+
+
+@each(
+    ("clean", "corrupted", "says"),
+    [
+        (CLEAN, "cat/0 cat/1 dog/2 dog/3 dog/4 dog/5", r"dog/2.png is .*test/cat/2.png in .* 1 of 6 have"),
+        (CLEAN, "cat/0 cat/1 cat/3 dog/2 dog/4 dog/5", r"cat/3.png is .*test/dog/3.png in .* 2 of 6 have"),
+        (CLEAN, "cat/a cat/b dog/c dog/d dog/e dog/f", r"dog/c.png is one of 4 .* dog, .* has 3: fog at sev"),
+        (SAME_NAMES, "cat/0 cat/1 dog/0 dog/1 dog/2 dog/7", r"dog/7.png is one of 4 images of dog, .* has 3"),
+        (SAME_NAMES, SAME_NAMES, ""),
+        (CLEAN, "cat/a cat/b cat/c dog/d dog/e dog/f", ""),
+        (CLEAN, "cat/3 dog/4", ""),
+    ],
+)
+def test_the_classes_of_folders_are_those_of_the_clean_set(clean: str, corrupted: str, says: str) -> None:
+    with TemporaryDirectory() as place:
+        folder = folders(Path(place) / "Pets-C", test=clean, fog_1=corrupted)
+        errors = [finding.text for finding in verify(str(folder)) if finding.level == "error"]
+        if not says:
+            assert errors == []
+            resolved(folder, corruptions="fog", severities="1")
+            return
+        assert len(errors) == 1
+        assert re.search(says, errors[0])
+        with pytest.raises(UserError, match=says):
+            resolved(folder, corruptions="fog", severities="1")

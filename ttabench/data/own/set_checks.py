@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +19,7 @@ from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
 
-__all__ = ["check_count", "check_rows", "files_of", "largest_set"]
+__all__ = ["check_classes", "check_count", "check_rows", "files_of", "largest_set"]
 
 
 def check_rows(data: Dataset, corruption: str, severity: int) -> None:
@@ -31,6 +35,48 @@ def check_rows(data: Dataset, corruption: str, severity: int) -> None:
         f"mixed takes each clean test image under one corruption, and {corruption} at severity {severity} of "
         f"{data.name} has {differs}; leave out mixed, or the dataset."
     )
+
+
+def check_classes(data: Dataset, corruption: str, severity: int) -> None:
+    """Raise UserError where a corrupted set in folders has as many images as the clean one, and other labels.
+
+    Labels are also other ones where an image of the same name stands in another class.
+    """
+    if not isinstance(data, OwnImageFolders):
+        return
+    clean, shifted = files_of(data, "test")[0], files_of(data, f"{corruption}/{severity}")[0]
+    if len(shifted) == len(clean) and (wrong := _misplaced(clean, shifted)):
+        file, why = wrong[0]
+        raise UserError(
+            f"{file} {why}: {corruption} at severity {severity} has as many images as the clean test set, "
+            f"and {len(wrong):,} of {len(clean):,} have another class there; put each into its class in both."
+        )
+
+
+def _misplaced(clean: Sequence[Path], shifted: Sequence[Path]) -> list[tuple[Path, str]]:
+    """The images whose class is another one than in the clean set, and what shows it.
+
+    By their names where no two classes share one; by the numbers of images of each class elsewhere.
+    """
+    place_of, own = {file.stem: file for file in clean}, {file.stem for file in shifted}
+    if len(place_of) == len(own) == len(clean):
+        return [
+            (file, f"is {there} in the clean test set")
+            for file in shifted
+            if (there := place_of.get(file.stem)) and there.parent.name != file.parent.name
+        ] or _surplus(clean, shifted)
+    return _surplus(clean, shifted)
+
+
+def _surplus(clean: Sequence[Path], shifted: Sequence[Path]) -> list[tuple[Path, str]]:
+    """The images that a class has beyond those of the clean set: first those whose names it has not there."""
+    known = {(file.parent.name, file.stem) for file in clean}
+    of, found = Counter(file.parent.name for file in clean), []
+    for name, count in Counter(file.parent.name for file in shifted).items():
+        here = sorted((f for f in shifted if f.parent.name == name), key=lambda f: (name, f.stem) in known)
+        why = f"is one of {count:,} images of {name}, of which the clean test set has {of[name]:,}"
+        found += [(file, why) for file in here[: max(0, count - of[name])]]
+    return found
 
 
 def check_count(data: Dataset, corruption: str, severity: int, stream: str) -> None:

@@ -32,6 +32,7 @@ from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
+from ttabench.data.own.set_checks import check_classes
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
@@ -127,6 +128,7 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
         images = {}
         for severity in levels:
             try:
+                check_classes(data, corruption, severity)
                 images[severity] = data.corrupted(corruption, severity).images
             except UserError as problem:
                 findings.append(error(str(problem)))
