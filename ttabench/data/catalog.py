@@ -165,8 +165,11 @@ def _open_published(facts: PublishedDataset, root: Path, subset: str = "") -> Da
 
 def _open_own(folder: Path) -> Dataset:
     from ttabench.data.own.open_own import open_own
+    from ttabench.data.own.set_checks import check_sizes
 
-    return open_own(folder)
+    data = open_own(folder)
+    check_sizes(data)
+    return data
 
 
 def _folder_by_name(name: str, root: Path | str | None) -> Path | None:

@@ -70,6 +70,19 @@ def test_mixed_needs_all_fifteen_at_its_severity(tmp_path: Path) -> None:
         resolved(folder, corruptions="mixed")
 
 
+@each("shape", [(4, 32, 24, 3), (4, 64, 64, 3)])
+def test_arrays_have_one_square_size(shape: tuple[int, ...]) -> None:
+    with TemporaryDirectory() as place:
+        folder, test = Path(arrays(Path(place) / "Mine-C")), np.zeros(shape, np.uint8)
+        np.savez(folder / "train.npz", images=fakes.clean_images(8, seed=9), labels=np.arange(8) % 4)
+        resolved(folder)
+        np.savez(folder / "test.npz", images=test, labels=np.arange(4))
+        says = f"test.npz has images of {shape[2]}×{shape[1]} pixels, and train.npz of 32×32; expected square"
+        with pytest.raises(UserError, match=says):
+            resolved(folder)
+        assert [(finding.level, says in finding.text) for finding in verify(str(folder))] == [("error", True)]
+
+
 @each("stream", ["cdc(1)", "recurring(2)", "gradual"])
 def test_long_streams_need_equally_many_images(tmp_path: Path, stream: str) -> None:
     more = arrays(tmp_path / "More-C", corrupted=8)

@@ -14,12 +14,25 @@ from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.own.class_checks import check_class_folders
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_arrays import OwnArrays
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
 
-__all__ = ["check_classes", "check_count", "check_rows", "files_of", "largest_set"]
+__all__ = ["check_classes", "check_count", "check_rows", "check_sizes", "files_of", "largest_set"]
+
+
+def check_sizes(data: OwnDataset) -> None:
+    """Raise UserError where the images of test.npz have another size than the training images."""
+    if not isinstance(data, OwnArrays):  # files of images are read at one size, and refused at another
+        return
+    height, width = data.test().images.shape[1:3]
+    if (height, width) != (data.image_size, data.image_size):
+        raise UserError(
+            f"{data.folder / 'test.npz'} has images of {width}×{height} pixels, and train.npz of "
+            f"{data.image_size}×{data.image_size}; expected square ones of one size in all sets."
+        )
 
 
 def check_rows(data: Dataset, corruption: str, severity: int) -> None:
