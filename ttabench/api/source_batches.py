@@ -15,6 +15,7 @@ from ttabench.errors import UserError
 from ttabench.measure.any_network import AnyNetwork
 from ttabench.measure.source_access import SEED, SourceTensors
 from ttabench.method import Needs
+from ttabench.run.summary_cache import NoMemo
 
 
 class _Batches(SourceTensors):
@@ -31,6 +32,7 @@ class _Batches(SourceTensors):
         self, batches: Iterable[Any], needs: Needs, device: str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__(batches, needs, device)
+        self._memo = NoMemo()
         self._dtype = dtype
 
     @cached_property

@@ -113,6 +113,7 @@ def _prepared(
     from ttabench.measure.prepare import prepared
     from ttabench.measure.source_access import SourceImages
     from ttabench.method.settings import make_config, usual_settings
+    from ttabench.run.summary_cache import NoMemo
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
@@ -120,5 +121,5 @@ def _prepared(
     needs = cls.needs_of(config)
     if unmet := needs.unmet(arch):
         raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
-    source: Any = SourceImages(lambda: data.train().images, needs, device)
+    source: Any = SourceImages(lambda: data.train().images, needs, device, NoMemo())
     return prepared(cls, classifier, config, seed, DeclaredSource(source, needs))

@@ -17,6 +17,7 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
+from ttabench.run.summary_cache import NoMemo
 
 M = TypeVar("M", bound=Method[Any])
 
@@ -54,7 +55,7 @@ class ClassifierAndData:
         config = make_config(cls, self.settings.get(cls.name, {}), {**defaults, **settings})
         self.shown.add(cls.name)
         needs = cls.needs_of(config)
-        source: Any = SourceImages(lambda: self.dataset.train().images, needs, self.device)
+        source: Any = SourceImages(lambda: self.dataset.train().images, needs, self.device, NoMemo())
         method: Any = prepared(cls, self.classifier, config, self.seed, DeclaredSource(source, needs))
         return method  # type: ignore[no-any-return]
 

@@ -27,6 +27,17 @@ BUDGET_GB = 8.0
 DIGEST = 32  # bytes at the end of a file: the SHA-256 of all before
 
 
+class NoMemo(dict[Any, Any]):
+    """A memo of source summaries that keeps none of them.
+
+    A memo knows a classifier by features of some images, and these do not see its last layer. A method that
+    changes this layer would get the summary of the classifier before.
+    """
+
+    def __setitem__(self, request: Any, summary: Any) -> None:
+        pass
+
+
 class SourceCache:
     """A folder of files, one for each summary.
 

@@ -24,7 +24,7 @@ from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_s
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
-from ttabench.measure.source_access import Memo, SourceImages
+from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
@@ -44,7 +44,7 @@ from ttabench.run.cell_images import images_of
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
-from ttabench.run.summary_cache import SourceCache
+from ttabench.run.summary_cache import NoMemo, SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
@@ -126,7 +126,7 @@ class Worker:
 
     def free_memory(self) -> None:
         """Drop all that can be made again, so that the next cell finds a worker like a new one."""
-        self.state.drop("prepared method", "source data", "classifier", "dataset", "foreign")
+        self.state.drop("prepared method", "classifier", "dataset", "foreign")
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was never used
 
@@ -250,7 +250,6 @@ class Worker:
             raise UnusableModel(f"{label_imports[0]}; a method may not read datasets or scores")
         config = cls.Config(**dict(cell.config))
         classifier = self.classifier(cell).classifier
-        memo: Memo = self.state.keep("source data", self._place(cell), dict, limit=2)
         needs = cls.needs_of(config)
         dataset = self.dataset(cell.dataset)
         own = resolve_model(cell.arch, dataset).trainable
@@ -258,7 +257,7 @@ class Worker:
         whole = undrawn(dataset)  # whose training images a draw has
         identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name))
         cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
-        source = kind(lambda: dataset.train().images, needs, self.device, memo, cache)
+        source = kind(lambda: dataset.train().images, needs, self.device, NoMemo(), cache)
         declared: Any = DeclaredSource(source, needs)
         method = prepared(cls, classifier, config, cell.seed, declared)
         settings_alarm = ""

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.cases import each
 from ttabench.api.source_batches import SourceBatches
+from ttabench.classifier import Classifier
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 
@@ -65,3 +66,13 @@ def test_the_seed_decides_the_order_of_a_shuffled_loader() -> None:
         orders.append(torch.cat(list(SourceBatches(loader(shuffle=True), NEEDS).batches(50))))
     assert torch.equal(orders[0], orders[1])
     assert not torch.equal(orders[0], orders[2])
+
+
+def test_entropies_are_those_of_the_last_layer_as_it_is_now() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 4), torch.nn.Flatten(), torch.nn.Linear(4, 3))
+    classifier = Classifier(net, last="2").eval()
+    given = SourceBatches(loader(), Needs(source_data="statistics"))
+    before = given.entropies(classifier)
+    with torch.no_grad():
+        classifier.linear.weight.mul_(100)
+    assert given.entropies(classifier).mean() < before.mean() / 2

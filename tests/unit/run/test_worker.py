@@ -618,9 +618,35 @@ def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
     assert [method.drawn for method in Toy.made] == [expected, float(torch.rand(()))]
 
 
-def test_source_data_are_kept_for_the_next_method_and_on_disk(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
+class Sharp(Toy):
+    """Multiplies the last layer, and asks for the entropies before and after."""
+
+    needs = Needs(source_data="statistics", source_statistics=("entropies",))
+
+    def setup(self, source: Any) -> None:
+        Toy.made.append(self)
+        self.resets = 0
+        self.entropies = []
+        for factor in (0.01, self.config.shift):
+            with torch.no_grad():
+                self.model.linear.weight.mul_(factor)
+            self.entropies.append(float(source.entropies(self.model).mean()))
+
+
+@pytest.mark.parametrize("gigabytes", ["8", "0"])  # with summaries on disk, and without
+def test_what_the_source_gives_is_that_of_the_classifier_which_asks(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, gigabytes: str
 ) -> None:
+    monkeypatch.setenv("TTABENCH_SOURCE_GB", gigabytes)
+    monkeypatch.setattr(worker, "find_method", lambda name: Sharp)
+    for shift in (10, 1000):
+        setting.one(replace(CELL, config=(("shift", shift),)))
+    (blunt, sharp), (also_blunt, sharper) = [method.entropies for method in Toy.made]  # type: ignore[attr-defined]
+    assert blunt == also_blunt
+    assert blunt > sharp + 0.01 > sharper + 0.02
+
+
+def test_source_data_are_kept_on_disk(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     caches: list[tuple[Any, ...]] = []
     given: list[tuple[Any, ...]] = []
     original = worker.SourceImages
@@ -638,29 +664,18 @@ def test_source_data_are_kept_for_the_next_method_and_on_disk(
     setting.run(CELL)
     setting.run(replace(CELL, seed=1))
     assert caches == [(worker.cache_dir() / "source", ("f" * 64, "c" * 64, "code"))] * 2
-    (_, needs, device, memo, cache), (*_, second_memo, _) = given
+    _, needs, device, _, cache = given[0]
     assert (needs, device, cache) == (Toy.needs, "cpu", "cache")
-    assert memo is second_memo
 
 
-def test_nothing_is_kept_from_one_network_or_dataset_to_another(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memos: list[dict[Any, Any]] = []
-    original = worker.SourceImages
-
-    def source_images(*asked: Any) -> Any:
-        memos.append(asked[3])
-        return original(*asked)
-
-    monkeypatch.setattr(worker, "SourceImages", source_images)
+def test_nothing_is_kept_from_one_network_or_dataset_to_another(setting: Setting) -> None:
     for changed in ({}, {"arch": "cct"}, {"checkpoint": "d" * 64}, {"dataset": "other"}):
         setting.one(replace(CELL, **changed))  # type: ignore[arg-type]
     assert setting.opened == ["pixels", "other"]
     assert setting.recalled == [
         ("reads", "c" * 64), ("cct", "c" * 64), ("reads", "d" * 64), ("reads", "c" * 64)
     ]  # fmt: skip
-    assert len(Toy.made) == len(setting.timed) == len({id(memo) for memo in memos}) == 4
+    assert len(Toy.made) == len(setting.timed) == 4
     assert len(setting.worker.state._kinds["memory"]) == 4
 
 
@@ -681,7 +696,7 @@ def test_freeing_memory_lets_go_of_all_that_can_be_made_again(setting: Setting) 
     setting.run(CELL)
     writer = setting.worker.writer()
     kinds = setting.worker.state._kinds
-    let_go = {"prepared method", "source data", "classifier", "dataset"}
+    let_go = {"prepared method", "classifier", "dataset"}
     assert let_go < set(kinds)
     setting.worker.free_memory()
     assert not let_go & set(kinds)
