@@ -50,6 +50,8 @@ from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
+OF_SOME_CELLS = ("windows", "unknown")
+"""Details that some cells have. No method can say them of itself, as reports take them for measured."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Worker:
         unknown = {}
         if isinstance(collected, Certainties) and is_foreign is not None:
             unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
-        found = plain(dict(method.alarms()))
+        found = {name: of for name, of in plain(dict(method.alarms())).items() if name not in OF_SOME_CELLS}
         needs = type(method).needs_of(method.config)
         alarms = (
             f"the method imports {label_imports[0]}, which knows the labels" if label_imports else "",

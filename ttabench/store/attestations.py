@@ -145,7 +145,7 @@ class _Line:
 def _parsed(line: bytes) -> _Line:
     """Raises Damaged, or another error of the values, for what ttabench did not write."""
     data = decode(line)
-    machine = machine_of(StoredEnvironment(data["environment"]))
+    machine = machine_of(StoredEnvironment.checked(data["environment"]))
     if data["same"] and not data["cells"]:
         raise Damaged("it names no cell that was measured")
     return _Line(
@@ -155,7 +155,7 @@ def _parsed(line: bytes) -> _Line:
             for before, now, stratum, why in data["refused"]
             if not why.startswith(NOT_FINAL)
         },
-        cells=frozenset(str(identifier) for identifier, _ in data["cells"]),
+        cells=frozenset(bytes.fromhex(identifier).hex() for identifier, _ in data["cells"]),
         seed=int(data["seed"]),
     )
 

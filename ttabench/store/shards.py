@@ -8,7 +8,6 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ttabench.errors import UserError, counted, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.store.record_values import check_values
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import MARK, Damaged, decode, is_first_format
 
@@ -25,15 +25,8 @@ OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 LONGEST = 64 << 20  # bytes of a line
-LONGEST_NAME, LONGEST_REASON = 1000, 4000  # characters; longer ones take a terminal minutes to lay out
+LONGEST_REASON = 4000  # characters; a longer one takes a terminal minutes to lay out
 ROUNDING = 1e-6  # of an accuracy, in points
-LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
-NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
-_NAMES_OF = itemgetter(*NAMES)
-LARGEST_OF = {
-    "accuracy": 100, "clean_accuracy": 100, "n_images": LARGEST, "seconds": LARGEST, "written": LARGEST,
-}  # fmt: skip
-"""Of numbers of a result, which are not below 0."""
 
 
 def name_key(digest: str, name: str) -> str:
@@ -63,7 +56,7 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
             data = decode(line, first_format=old)
             if data["kind"] == "environment":
                 facts = {k: v for k, v in data.items() if k not in ("kind", "sum", "generation")}
-                environment = StoredEnvironment(facts)
+                environment = StoredEnvironment.checked(facts)
             elif data["kind"] == "code" and not old:  # the first format had none
                 listed = data.get("definitions", ())  # earlier versions stored hashes of modules instead
                 if not names.keys() >= {*listed}:
@@ -72,7 +65,7 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 stored.method = canonical(data["method"]) if data.get("method") else ""
                 code[data["source"]] = stored
             elif data["kind"] == "definitions":
-                names |= {name_key(digest, name): (digest, name) for digest, name in data["names"]}
+                names |= {name_key(digest, name): (str(digest), str(name)) for digest, name in data["names"]}
             elif data["kind"] == "result":
                 if not environment:
                     raise Damaged("no environment stands before it")
@@ -155,27 +148,3 @@ def check_accuracy(data: Mapping[str, Any], correct: bytes) -> None:
             f"its accuracy is {data['accuracy']} %, and {right:,} of its {counted(n_images, 'image')} are "
             f"right, {accuracy:g} %"
         )
-
-
-def check_values(data: Mapping[str, Any]) -> None:
-    """Raises Damaged for a value of another type than ttabench writes, and for a number out of its range."""
-    cell = data["cell"]
-    texts = _NAMES_OF(cell)
-    if {*map(type, texts)} != {str}:
-        wrong = next(name for name in NAMES if not isinstance(cell[name], str))
-        raise Damaged(f"its {wrong} is no text")
-    if max(map(len, texts)) > LONGEST_NAME:
-        long = next(name for name in NAMES if len(cell[name]) > LONGEST_NAME)
-        raise Damaged(f"its {long} has {len(cell[long]):,} characters")
-    if cell["label"].partition("[")[0] != cell["method"]:
-        raise Damaged(f"it is called '{cell['label']}', and its method is '{cell['method']}'")
-    if not isinstance(data.get("reason", ""), str) or not isinstance(data.get("details", {}), dict):
-        raise Damaged("its reason is no text, or its details are no table")
-    protocol = [(name, value) for name, value in cell["protocol"].items() if not isinstance(value, str)]
-    for name, value in (("severity", cell["severity"]), ("seed", cell["seed"]), *protocol):
-        if value is not None and not (isinstance(value, (int, float)) and abs(value) <= LARGEST):
-            raise Damaged(f"its {name} is {shortened(str(value), 20)}")
-    for name, largest in LARGEST_OF.items():
-        value = data.get(name)
-        if value is not None and not (isinstance(value, (int, float)) and 0 <= value <= largest):
-            raise Damaged(f"its {name} is {shortened(str(value), 20)}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from ttabench.errors import shortened
+from ttabench.system.checked_lines import Damaged
 
 __all__ = ["StoredEnvironment"]
 
@@ -14,3 +18,14 @@ class StoredEnvironment(dict[str, Any]):
     """
 
     __hash__ = object.__hash__  # type: ignore[assignment]
+
+    @classmethod
+    def checked(cls, facts: Mapping[str, Any]) -> StoredEnvironment:
+        """Of facts that were read. Raises Damaged for a value of another type than ttabench writes."""
+        versions = facts.get("versions", {})
+        if not isinstance(versions, dict) or not all(isinstance(each, str) for each in versions.values()):
+            raise Damaged(f"its versions are {shortened(str(versions), 20)}")
+        for name, kind in (("device", str), ("machine", str), ("processor", str), ("threads", int)):
+            if not isinstance(value := facts.get(name, kind()), kind):
+                raise Damaged(f"its {name} is {shortened(str(value), 20)}")
+        return cls(facts)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
-from ttabench.store.shards import LARGEST, LARGEST_OF, STATUSES
+from ttabench.store.record_values import LARGEST, LARGEST_OF
+from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")

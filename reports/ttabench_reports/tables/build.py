@@ -72,7 +72,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     codes, devices = pd.factorize(frame["device"].where(measured & (frame["device"] != "")), sort=True)
     device_codes = pd.Series(codes, frame.index).where(codes >= 0)
     # Infinite where a measured cell does not say it, so that a row has 0 only if all its cells have.
-    said = [details.get("resets") if isinstance(details, dict) else None for details in frame[DETAILS]]
+    said = [_resets(details) for details in frame[DETAILS]]
     resets = pd.Series(said, frame.index, dtype=float).fillna(math.inf).where(measured)
     frame = frame.assign(**per_image, device_code=device_codes, seconds=seconds, resets=resets)
     same = [*TABLE, *ROW]
@@ -114,6 +114,12 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
         of_table = left_out.get(tuple(key.values()), 0)
         built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
+
+
+def _resets(details: object) -> object:
+    """How often a method was reset; None where it does not say it, or says something else under this name."""
+    said = details.get("resets") if isinstance(details, dict) else None
+    return said if isinstance(said, int | float) else None
 
 
 def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:

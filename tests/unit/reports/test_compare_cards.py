@@ -20,6 +20,7 @@ from ttabench.cell import Cell
 from ttabench.protocol import Protocol
 from ttabench.registry import view
 from ttabench.store import load_frame
+from ttabench.store.record_values import BINS, OF_BINS
 from ttabench.store.shards import name_key
 from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import as_json, compare, diff, github, junit
@@ -99,12 +100,20 @@ def test_the_words_for_no_difference_name_only_what_both_sides_hold() -> None:
     assert "source of the method" not in compare(frame.assign(code="a"), worse).recorded
 
 
-@pytest.mark.parametrize("name", ["calibration", "windows", "unlabelled", "cost"])
-def test_what_was_measured_beside_the_accuracy_is_no_cause(runs: tuple[Path, Path], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("calibration", dict.fromkeys(OF_BINS, [1.5] * BINS)), ("windows", {"length": 1, "accuracy": [1.5]}),
+        ("unlabelled", {"one": 1.5}), ("cost", {"one": 1.5}),
+    ],
+)  # fmt: skip
+def test_what_was_measured_beside_the_accuracy_is_no_cause(
+    runs: tuple[Path, Path], name: str, value: dict[str, Any]
+) -> None:
     before, after = runs
 
     def measure(record: dict[str, Any]) -> None:
-        record["details"][name] = {"one": 1.5}
+        record["details"][name] = value
 
     assert diff(before, edited(after, measure)).differences == ()
 

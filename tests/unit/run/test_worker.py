@@ -409,11 +409,13 @@ def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
 def test_what_a_method_says_is_stored_as_data_and_never_in_place_of_what_is_measured(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Toy, "alarms", lambda self: {1: {2}, "cost": "none", "calibration": {}, "resets": 1})
+    said = {1: {2}, "cost": "none", "calibration": {}, "resets": 1, "windows": "x", "unknown": 3}
+    monkeypatch.setattr(Toy, "alarms", lambda self: said)
     details = setting.one().details
     assert (details["1"], details["resets"]) == ("{2}", 1)
     assert details["cost"]["images"] == IMAGES
     assert details["calibration"]
+    assert not {"windows", "unknown"} & details.keys()
 
 
 def test_a_method_without_a_check_needs_no_clean_images(

@@ -109,8 +109,11 @@ def test_source_costs_one_pass_in_every_protocol_and_passes_count_as_in_the_pack
     assert BACKWARD == ttabench.observe.cost.BACKWARD
 
 
-@pytest.mark.parametrize(("resets", "said"), [((0, 0), True), ((0, 3), False), ((0, None), False)])
-def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[int | None, ...], said: bool) -> None:
+@pytest.mark.parametrize(
+    ("resets", "said"),
+    [((0, 0), True), ((0, 3), False), ((0, None), False), ((0, "x"), False), ((0, [1]), False)],
+)
+def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[object, ...], said: bool) -> None:
     frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
     details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
     text = which_method(Report(frame.assign(details=details)))

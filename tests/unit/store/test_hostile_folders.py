@@ -283,7 +283,8 @@ def test_a_sweep_file_of_another_kind_is_one_sentence(ttabench: Run, tmp_path: P
     [
         {"accuracy": 1e999}, {"accuracy": 101.0}, {"accuracy": -1.0}, {"accuracy": "50"},
         {"n_images": 10**30}, {"n_images": -1}, {"n_images": "8"}, {"seconds": 1e999}, {"seconds": "fast"},
-        {"seconds": -5.0}, {"written": 1e308}, {"reason": ["x"]}, {"details": "x"}, {"status": 7},
+        {"seconds": -5.0}, {"seconds": None}, {"written": 1e308}, {"reason": ["x"]}, {"details": "x"},
+        {"status": 7},
     ],
 )  # fmt: skip
 def test_a_value_that_ttabench_never_writes_is_named_with_its_place(
@@ -299,6 +300,84 @@ def test_a_value_that_ttabench_never_writes_is_named_with_its_place(
         output = ttabench(verb, folder)
         assert output.code == 2, (verb, output)
         assert f"{shard.name}, line {len(text)}" in output.err.replace("\n", "")
+
+
+def check_refused(ttabench: Run, shard: Path, line: int, words: str) -> None:
+    """Each command names the line, and says what is wrong with it. The shard is gone afterwards."""
+    folder = shard.parents[1]
+    for verb, *options in (("status",), ("report",), ("verify", "--workers", "0"), ("attest", "--dry-run")):
+        output = ttabench(verb, folder, *options)
+        text = output.err.replace("\n", "")
+        assert output.code == 2, (verb, output)
+        assert f"{shard.name}, line {line}, is not what ttabench wrote: {words}" in text, (verb, text)
+    shard.unlink()
+
+
+@each(
+    ("name", "value"),
+    [
+        ("cost", 3), ("cost", {"images": "x"}), ("cost", {"images": 0}), ("unlabelled", [1]),
+        ("calibration", [1]), ("calibration", {"count": [1]}), ("windows", "x"), ("windows", {"length": 0}),
+        ("unknown", {"softmax": 3}), ("alarm", 7), ("source_warning", [1]), ("adapted", {"a": 1}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_details_of_another_type_are_named_with_their_place(
+    ttabench: Run, folder: Path, name: str, value: object
+) -> None:
+    shard = put(folder, ok, details={name: value})
+    check_refused(ttabench, shard, len(raw(shard)), f"its {name} is ")
+
+
+@each(
+    ("name", "value"),
+    [
+        ("history", ["fog"]), ("history", "fog-5"), ("history", ["fog-x"]), ("config", [1]),
+        ("config", {"lr": [1]}), ("severity", None), ("seed", 1.5), ("baseline", 3), ("foreign", [1]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_cell_with_values_of_another_type_is_named_with_its_place(
+    ttabench: Run, folder: Path, name: str, value: object
+) -> None:
+    shard = put(folder, ok, cell={**CELL.to_json(), name: value})
+    check_refused(ttabench, shard, len(raw(shard)), f"its {name} is ")
+
+
+@each(
+    ("name", "value", "words"),
+    [
+        ("order", 1.5, "its order is 1.5"), ("stream", None, "its stream is None"),
+        ("limit", "x", "its limit is x"), ("mode", "x", "its protocol is none (mode is 'x'"),
+        ("held_out", 1.5, "its protocol is none (held_out is 1.5"),
+        ("stream", "x", "its protocol is none (stream is 'x'"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_protocol_that_is_none_is_named_with_its_place(
+    ttabench: Run, folder: Path, name: str, value: object, words: str
+) -> None:
+    shard = put(folder, ok, cell={**CELL.to_json(), "protocol": {"mode": "online", name: value}})
+    check_refused(ttabench, shard, len(raw(shard)), words)
+
+
+@each(
+    ("name", "value"),
+    [
+        ("versions", 3), ("versions", {"torch": [1]}), ("device", 7), ("machine", [1]), ("processor", {}),
+        ("threads", "x"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_environment_of_another_kind_is_named_with_its_place(
+    ttabench: Run, folder: Path, name: str, value: object
+) -> None:
+    shard = put(folder, ok)
+    made = [{key: of for key, of in decode(line).items() if key != "sum"} for line in raw(shard)]
+    made[0][name] = value
+    shard.write_bytes(b"".join(map(encode, made)))
+    noun = "are" if name == "versions" else "is"
+    check_refused(ttabench, shard, 1, f"its {name} {noun} ")
 
 
 # ---- leases

@@ -222,6 +222,23 @@ def test_without_a_cell_that_was_measured_nothing_is_attested(swept: Path, chang
         Store.at(swept).latest()
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"environment": {"versions": [1]}}, {"environment": 3}, {"cells": [[3, ""]]}, {"cells": [["x", ""]]},
+     {"same": [[["x"], "y", "z"]]}, {"refused": [["x", "y", "z", 3]]}, {"seed": "x"}],
+    ids=str,
+)  # fmt: skip
+def test_values_of_another_type_are_refused_with_their_place(
+    ttabench: Run, swept: Path, change: Change, changed: dict[str, Any]
+) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    edit(swept, lambda line: {**line, **changed})
+    output = ttabench("status", swept)
+    assert output.code == 2
+    assert f"{FILE}, line 1, is not what ttabench wrote" in output.err
+
+
 def test_cells_that_the_folder_does_not_have_show_nothing(swept: Path, change: Change) -> None:
     """Else a line from elsewhere, or a made-up one, would make stale cells fresh."""
     change(ENTROPY)
