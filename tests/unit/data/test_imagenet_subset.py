@@ -210,10 +210,12 @@ class FakeModel:
 
 def test_clean_images_of_224_pixels_are_not_cropped_once_more(root: Path) -> None:
     pixels = np.arange(224, dtype=np.uint8)[:, None, None].repeat(224, 1).repeat(3, 2)
-    for file in (root / "imagenet" / "val").rglob("*.JPEG"):
+    for file in (root / "imagenet").rglob("*.JPEG"):
         file.unlink()
         fakes.write_png(file.with_suffix(".png"), pixels)
-    assert np.array_equal(catalog.dataset("imagenet-c", root).test().images[0], pixels)
+    data = catalog.dataset("imagenet-c", root)
+    assert np.array_equal(data.test().images[0], pixels)
+    assert np.array_equal(data.train().images[0], pixels)
 
 
 def test_names_in_tables() -> None:

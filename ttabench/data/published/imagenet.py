@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,6 @@ class FolderC(PublishedOnDisk):
     Images come class by class, by file name within a class. Each severity is decoded once into a
     memory-mapped array in the cache (see `ttabench.data.files.decoded_cache`).
     """
-
-    clean_fit: ClassVar[Fit] = "exact"
 
     def __init__(self, facts: PublishedDataset, root: Path) -> None:
         """Raises UserError where the corrupted images or the clean test set are not below `root`."""
@@ -80,14 +78,20 @@ class FolderC(PublishedOnDisk):
     def shifted_count(self) -> int:
         return len(self.test_files()[0])
 
+    def fit_of(self, files: Sequence[Path]) -> Fit:
+        """How clean images are brought to their size."""
+        return "exact"
+
     def test(self) -> Labelled:
-        return self._load("clean/val", self.test_files(), self.facts.test, self.clean_fit)
+        files = self.test_files()
+        return self._load("clean/val", files, self.facts.test, self.fit_of(files[0]))
 
     def train(self) -> Labelled:
         if not (self.clean_folder / "train").is_dir():
             hint = self.facts.by_hand or f"run `ttabench data fetch {self.name}`"
             raise UserError(f"{self.clean_folder / 'train'} is missing; {hint}.")
-        return self._load("clean/train", self.train_files(), self.train_count(), self.clean_fit)
+        files = self.train_files()
+        return self._load("clean/train", files, self.train_count(), self.fit_of(files[0]))
 
     def train_count(self) -> int:
         return self.facts.train
@@ -165,16 +169,11 @@ class ImageNetC(FolderC):
     :meth:`train` gives `train_per_class` images of each class, evenly spaced by name.
     """
 
-    clean_fit = "imagenet"
     train_per_class = 20
 
-    def test(self) -> Labelled:
-        files = self.test_files()
-        return self._load("clean/val", files, self.facts.test, self._fit_of(files[0]))
-
-    def _fit_of(self, files: Sequence[Path]) -> Fit:
+    def fit_of(self, files: Sequence[Path]) -> Fit:
         """As they are where someone has cropped the files to 224 pixels: they are not cropped once more."""
-        return "exact" if already_cropped(files, self.image_size) else self.clean_fit
+        return "exact" if already_cropped(files, self.image_size) else "imagenet"
 
     def test_files(self) -> Files:
         return labelled_files(self.clean_folder / "val", self.classes)

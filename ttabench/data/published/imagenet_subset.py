@@ -116,7 +116,7 @@ class ImageNetSubset(ImageNetC):
 
     def _read(self, piece: str, labelled: Files, *, clean: bool) -> Labelled:
         files, labels = labelled
-        fit = self._fit_of(files) if clean else "exact"
+        fit = self.fit_of(files) if clean else "exact"
         images = decoded(files, self.folder_hash(piece), self.image_size, fit)
         return Labelled(images, np.asarray(labels, np.int64))
 

@@ -50,7 +50,7 @@ class OwnHead(NaturalImageNet):
     def test(self) -> Labelled:
         files: Files = self.test_files()
         expected = self.facts.test // self.facts.num_classes * self.num_classes
-        return self._load("clean/val", files, expected, self._fit_of(files[0]))
+        return self._load("clean/val", files, expected, self.fit_of(files[0]))
 
 
 def open_own_head(facts: PublishedDataset, root: Path, subset: str) -> OwnHead:

@@ -54,7 +54,8 @@ class FolderAudit(Audit):
         try:
             opened = kind(self.facts, self.root)
             classes = list(opened.classes)
-            problems = list(self._clean_set("test", opened.test_files(), self.facts.test, kind.clean_fit))
+            files = opened.test_files()
+            problems = list(self._clean_set("test", files, self.facts.test, opened.fit_of(files[0])))
         except UserError as problem:
             return [], [error(str(problem))]
         if not (self.root / self.facts.clean_folder / "train").is_dir():
@@ -62,7 +63,7 @@ class FolderAudit(Audit):
             return classes, [*problems, warning(text)]
         try:
             files, count = opened.train_files(), opened.train_count()
-            problems += self._clean_set("training", files, count, kind.clean_fit)
+            problems += self._clean_set("training", files, count, opened.fit_of(files[0]))
         except UserError as problem:
             problems.append(error(str(problem)))
         return classes, problems
