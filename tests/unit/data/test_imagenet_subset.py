@@ -74,6 +74,25 @@ def test_a_draw_is_the_same_images_in_every_folder(root: Path) -> None:
     assert np.array_equal(images.images, whole.corrupted("fog", 4).images[rows])
 
 
+def test_a_draw_is_the_same_images_whatever_was_downloaded(root: Path) -> None:
+    """Also with a corruption before the others that is partly there."""
+    drawn = catalog.dataset("imagenet-c[5]", root).names
+    assert len(drawn) == 5
+    shutil.copytree(fog(root, 5), root / "ImageNet-C" / "noise" / "gaussian_noise" / "5")
+    first = root / "ImageNet-C" / "noise" / "gaussian_noise" / "5"
+    (first / first_name_of(first)).unlink()
+    assert catalog.dataset("imagenet-c[5]", root).names == drawn
+    clean = root / "imagenet" / "val" / first_name_of(root / "imagenet" / "val")
+    clean.unlink()
+    assert catalog.dataset("imagenet-c[5]", root).names == drawn
+    name = first_name(root)
+    for severity in range(1, 6):
+        (fog(root, severity) / name).unlink()
+    with pytest.raises(UserError, match=r"imagenet-c\[5\] is drawn from all 6 images, and no folder here"):
+        catalog.dataset("imagenet-c[5]", root)
+    assert catalog.dataset("imagenet-c", root).name == "imagenet-c[here-5]"
+
+
 def test_the_subset_is_in_the_identity(root: Path) -> None:
     prints = {name: catalog.dataset(name, root).fingerprint() for name in ("imagenet-c", "imagenet-c[3]")}
     prints |= {s: catalog.dataset(f"imagenet-c[3@{s}]", root).fingerprint() for s in ("1", "2", "3")}

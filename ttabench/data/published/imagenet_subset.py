@@ -38,8 +38,9 @@ class ImageNetSubset(ImageNetC):
              instead of 0; robustbench-5k; NAME-HASH of a list that :func:`remember_list` keeps; here-N: the N
              images that are here.
 
-    Names are ``<wnid>/<file>``, the same in each folder. A draw and here-N are of the names in the first
-    folder of corrupted images. Raises UserError where there are not as many.
+    Names are ``<wnid>/<file>``, the same in each folder. here-N are the names in the first folder of
+    corrupted images. A draw is of all names, so that it is the same images whatever was downloaded. Raises
+    UserError where there are not as many.
     """
 
     def __init__(self, facts: PublishedDataset, root: Path, subset: str) -> None:
@@ -55,7 +56,7 @@ class ImageNetSubset(ImageNetC):
         if self.subset == ROBUSTBENCH:
             return tuple(sorted(robustbench_names()))
         if match := re.fullmatch(r"(\d+)(?:@(\d+))?", self.subset):
-            return balanced(self._all_here, int(match[1]), int(match[2] or 0), self.name)
+            return balanced(self._all_names(), int(match[1]), int(match[2] or 0), self.name)
         if match := re.fullmatch(r"here-(\d+)", self.subset):
             if len(self._all_here) != int(match[1]):
                 raise UserError(
@@ -72,6 +73,18 @@ class ImageNetSubset(ImageNetC):
     @cached_property
     def _all_here(self) -> tuple[str, ...]:
         return names_in(self._some_folder)
+
+    def _all_names(self) -> tuple[str, ...]:
+        """All published names, from the first folder that has as many. Raises UserError where none has."""
+        corrupted = [path for name, path in self.pieces().items() if name.startswith("corrupted/")]
+        listings = map(names_in, (self.clean_folder / "val", *corrupted))
+        if whole := next((names for names in listings if len(names) == self.facts.test), None):
+            return whole
+        raise UserError(
+            f"{self.name} is drawn from all {self.facts.test:,} images, and no folder here has them all; put "
+            f"them all into {self.clean_folder / 'val'}, or name those that are here: --datasets "
+            f"{self.facts.name} for all, --subset FILE for a list."
+        )
 
     def _class_names(self) -> list[str]:
         """Those of the clean images and of the corrupted ones: one folder alone may lack some."""
