@@ -455,6 +455,8 @@ def test_listing_tells_what_is_here(tmp_path: Path) -> None:
     (cifar / "Tiny-ImageNet-C").mkdir()
     result = {entry.name: entry for entry in catalog.listing(cifar)}
     assert result["cifar10-c"].state == "here"
+    bar = result["cifar10-c-bar"]  # its corrupted images are made on first use
+    assert (bar.state, bar.note) == ("here", "")
     folders = (cifar / "CIFAR-10-C", cifar / "cifar-10-batches-py")
     assert result["cifar10-c"].size == sum(p.stat().st_size for f in folders for p in f.iterdir())
     assert result["tinyimagenet-c"].state == "partly"
