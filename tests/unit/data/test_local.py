@@ -272,6 +272,7 @@ def test_files_that_are_there_are_not_written_again(clean: Path, tmp_path: Path)
     for seed, train in zip((8, 9), trains, strict=True):
         np.savez(train, images=fakes.clean_images(40, seed=seed), labels=fakes.labels_for(40, 4))
     folder = generate(clean, root=tmp_path, train=trains[0], **SMALL)
+    trained = fakes.clean_images(40, seed=8)
 
     def states() -> set[tuple[str, int, int]]:
         return {(path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
@@ -279,9 +280,21 @@ def test_files_that_are_there_are_not_written_again(clean: Path, tmp_path: Path)
     before = states()
     generate(clean, root=tmp_path, train=trains[0], **SMALL)
     assert states() == before
-    generate(clean, root=tmp_path, train=trains[1], **{**SMALL, "severities": (1, 3, 5)})
+    generate(clean, root=tmp_path, **{**SMALL, "severities": (1, 3, 5)})
     written = {name for name, *_ in states() - before}
-    assert written == {"train.npz", MANIFEST, "gaussian_noise-3.npy", "brightness-3.npy"}
+    assert written == {MANIFEST, "gaussian_noise-3.npy", "brightness-3.npy"}
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for state in (manifest, {key: value for key, value in manifest.items() if key != "trained_on"}):  # older
+        (folder / MANIFEST).write_text(json.dumps(state))
+        with pytest.raises(UserError, match="has another training set than that of --train"):
+            generate(clean, root=tmp_path, train=trains[1], **SMALL)
+        assert (catalog.dataset(folder.name, tmp_path).train().images == trained).all()
+        generate(clean, root=tmp_path, train=trains[0], **SMALL)
+    (folder / "train.npz").unlink()
+    with pytest.raises(UserError, match="has another training set"):
+        generate(clean, root=tmp_path, train=trains[1], **SMALL)
+    generate(clean, root=tmp_path, train=trains[0], **SMALL)
+    assert (catalog.dataset(folder.name, tmp_path).train().images == trained).all()
 
 
 def test_files_from_another_source_seed_or_version_are_not_mixed(

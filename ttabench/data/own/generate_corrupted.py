@@ -60,6 +60,7 @@ from ttabench.system.work_claims import FOLDER, WorkClaims
 CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
 PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin
 CHUNK = 1024  # images in memory at a time, in each process
+TRAIN = "trained_on"  # key of the manifest: the digest of the training set
 SPLITS = ("test", "val", "valid", "validation", "train")  # folders named after what they hold of a dataset
 KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
 AVX2, FMA3 = 11, 12  # cv::CpuFeatures, which have no names in Python
@@ -118,8 +119,8 @@ def generate(
     summed in another order.
 
     After an interruption, the same call makes the files that are missing. A folder made from other images,
-    another seed or another version of the corruptions is refused. While another process works in the folder,
-    also on another machine, the call waits. Raises UserError.
+    another training set, another seed or another version of the corruptions is refused. While another process
+    works in the folder, also on another machine, the call waits. Raises UserError.
     """
     for what, given in (("corruptions", corruptions), ("severities", severities)):
         if not given:
@@ -135,7 +136,9 @@ def generate(
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
     if jpeg:
         content["jpeg"] = jpeg
-    _manifest_of_same(folder, content)  # a wrong folder is refused before anything is written into it
+    _manifest_of_same(
+        folder, content, clean_sets
+    )  # a wrong folder is refused before anything is written into it
     tasks = [
         Task(folder, c, s, seed, frost_folder, jpeg)
         for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))
@@ -213,11 +216,10 @@ def _content(name: str, test: Labelled, seed: int, frost: Path | None) -> dict[s
     """The manifest without its files: what the folder is made from."""
     side = test.images.shape[1]
     textures = procedural_frost_textures() if frost is None else load_frost_textures(frost)
-    digest = hashlib.sha256(test.images.tobytes() + test.labels.tobytes())
     return {
         "format": 1,
         "name": name,
-        "made_from": digest.hexdigest(),
+        "made_from": _digest(test),
         "images": len(test),
         "image_size": side,
         "constants": CONSTANTS[side],
@@ -227,19 +229,41 @@ def _content(name: str, test: Labelled, seed: int, frost: Path | None) -> dict[s
     }
 
 
-def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+def _digest(data: Labelled) -> str:
+    """SHA-256 (hex) over images and labels."""
+    digest = hashlib.sha256(np.ascontiguousarray(data.images).data)
+    digest.update(np.ascontiguousarray(data.labels).data)
+    return digest.hexdigest()
+
+
+def _manifest_of_same(
+    folder: Path, content: Mapping[str, Any], clean_sets: Mapping[str, Labelled]
+) -> dict[str, Any]:
     """The folder's manifest, {} for a new folder. Raises UserError if it was made from something else."""
     if manifest := read_manifest(folder):
         # Of both: what is left out at its default, such as jpeg, is a difference too.
-        keys = [key for key in {**content, **manifest} if key != "files"]
+        keys = [key for key in {**content, **manifest} if key not in ("files", TRAIN)]
         if different := [key for key in keys if manifest.get(key) != content.get(key)]:
             raise UserError(
                 f"{folder} was made from something else ({', '.join(different)} differ); "
                 "choose another name, or delete it."
             )
+        train = clean_sets.get("train.npz")
+        if train and (held := _train_digest(folder, manifest)) and held != _digest(train):
+            raise UserError(
+                f"{folder} has another training set than that of --train; leave --train out, choose another "
+                "name, or delete the folder."
+            )
     elif folder.exists() and any(not _is_temporary(path) for path in folder.iterdir()):
         raise UserError(f"{folder} holds files that were not generated; choose another name, or delete it.")
     return manifest
+
+
+def _train_digest(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """The digest of the training set of a folder; "" where it has none. Older manifests do not say it."""
+    if TRAIN not in manifest and _is_unchanged("train.npz", folder, manifest):
+        return _digest(open_npz(folder / "train.npz"))
+    return str(manifest.get(TRAIN, ""))
 
 
 def _is_temporary(path: Path) -> bool:
@@ -253,9 +277,12 @@ def _start(folder: Path, content: dict[str, Any], clean_sets: Mapping[str, Label
     The manifest is written first. So a folder with anything in it can always be continued. A file that holds
     its images already is not written again: a sweep that reads it would refuse its cell.
     """
-    manifest = _manifest_of_same(folder, content)
-    if not manifest:
-        manifest = _add_to_manifest(folder, {}, content)
+    before = _manifest_of_same(folder, content, clean_sets)
+    manifest = dict(before or content)
+    if train := clean_sets.get("train.npz"):
+        manifest[TRAIN] = _digest(train)
+    if manifest != before:
+        manifest = _add_to_manifest(folder, {}, manifest)
     for file, data in clean_sets.items():
         if _is_unchanged(file, folder, manifest) and _are_equal(open_npz(folder / file), data):
             continue
@@ -347,7 +374,7 @@ def _add_to_manifest(
     return manifest
 
 
-def _is_unchanged(file: str, folder: Path, manifest: dict[str, Any]) -> bool:
+def _is_unchanged(file: str, folder: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether a file is as the manifest says."""
     return (folder / file).is_file() and manifest["files"].get(file) == file_sha256(folder / file)
 
