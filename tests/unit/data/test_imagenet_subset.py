@@ -17,6 +17,7 @@ from ttabench.data import catalog
 from ttabench.data.published import imagenet_subset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import balanced, read_list, remember_list
+from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import find_sources, plan
@@ -213,6 +214,25 @@ def test_a_partial_download_says_what_is_there(root: Path, monkeypatch: pytest.M
     (fog(root, 1) / first_name_of(fog(root, 1))).unlink()
     with pytest.warns(UserWarning, match=r"not whole; measured on the 5 images .* as imagenet-c\[here-5\]"):
         resolve(grid(severities="1"))
+
+
+def test_verify_takes_the_images_that_a_sweep_takes(root: Path) -> None:
+    name = first_name(root)
+
+    def found() -> dict[str, str]:
+        return {each.level: each.text for each in reversed(verify("imagenet-c", root))}
+
+    for severity in range(1, 6):
+        (fog(root, severity) / name).unlink()
+    assert "error" not in found()
+    assert found()["warning"].endswith("measures the 5 images of each corruption that are in it, as "
+                                       "imagenet-c[here-5].")  # fmt: skip
+    (fog(root, 3) / first_name_of(fog(root, 3))).unlink()
+    assert "lacks 1 of the 5 images of imagenet-c[here-5]" in found()["error"]
+    shutil.rmtree(fog(root, 3))
+    assert "error" not in found()
+    shutil.rmtree(root / "imagenet" / "val" / fakes.WNIDS[0])
+    assert "error" in found()
 
 
 def first_name_of(folder: Path) -> Path:

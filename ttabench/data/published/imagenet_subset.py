@@ -103,7 +103,7 @@ class ImageNetSubset(ImageNetC):
         return [name for name in self.names if (folder / name).is_file()]
 
     def test_files(self) -> Files:
-        return self._files(self.clean_folder / "val")
+        return self.files_in(self.clean_folder / "val")
 
     def test(self) -> Labelled:
         return self._read("clean/val", self.test_files(), clean=True)
@@ -113,9 +113,10 @@ class ImageNetSubset(ImageNetC):
         piece = f"corrupted/{corruption}/{severity}"
         if piece not in self.pieces():
             raise UserError(f"{self.name} has no {corruption} at severity {severity} here; {there(self)}.")
-        return self._read(piece, self._files(self.pieces()[piece]), clean=False)
+        return self._read(piece, self.files_in(self.pieces()[piece]), clean=False)
 
-    def _files(self, folder: Path) -> Files:
+    def files_in(self, folder: Path) -> Files:
+        """The images in a folder, and their labels. Raises UserError where one of them is missing."""
         missing = [name for name in self.names if not (folder / name).is_file()]
         if missing:
             raise UserError(

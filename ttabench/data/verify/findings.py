@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ttabench.data.published.facts import PublishedDataset
 from ttabench.system.progress import OnProgress
@@ -22,7 +22,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit(ABC):
-    """An audit of a published dataset below `root`; `deep` reads every byte."""
+    """An audit of a published dataset below `root`; `deep` reads every byte.
+
+    partial   whether a sweep accepts that corruptions and severities are missing, and says which are there.
+    """
+
+    partial: ClassVar[bool] = False
 
     facts: PublishedDataset
     root: Path
@@ -32,6 +37,10 @@ class Audit(ABC):
     @property
     def folder(self) -> Path:
         return self.root / self.facts.corrupted_folder
+
+    def lacking(self, text: str) -> Finding:
+        """What to say of a corruption or a severity that is missing."""
+        return warning(text) if self.partial else error(text)
 
     @abstractmethod
     def corruptions(self) -> list[str]:

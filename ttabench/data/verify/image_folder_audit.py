@@ -58,15 +58,18 @@ class FolderAudit(Audit):
             problems = list(self._clean_set("test", files, self.facts.test, opened.fit_of(files[0])))
         except UserError as problem:
             return [], [error(str(problem))]
+        return classes, [*problems, *self._training(opened)]
+
+    def _training(self, opened: FolderC) -> list[Finding]:
+        """What is wrong with the training images."""
         if not (self.root / self.facts.clean_folder / "train").is_dir():
             text = f"{self.facts.clean_folder}/train is not here; methods that need source images cannot run."
-            return classes, [*problems, warning(text)]
+            return [warning(text)]
         try:
             files, count = opened.train_files(), opened.train_count()
-            problems += self._clean_set("training", files, count, opened.fit_of(files[0]))
+            return list(self._clean_set("training", files, count, opened.fit_of(files[0])))
         except UserError as problem:
-            problems.append(error(str(problem)))
-        return classes, problems
+            return [error(str(problem))]
 
     def _clean_set(self, split: str, labelled: Files, count: int, fit: Fit) -> Iterator[Finding]:
         files, labels = labelled
@@ -89,7 +92,7 @@ class FolderAudit(Audit):
         for severity in SEVERITIES:
             folder = path / str(severity)
             if not folder.is_dir():
-                yield error(f"{path} has no severity {severity}.")
+                yield self.lacking(f"{path} has no severity {severity}.")
                 continue
             names = class_folders(folder)
             if self.facts.layout == "tiny" and path.name == "frost" and len(names) > self.facts.num_classes:

@@ -38,6 +38,7 @@ from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
 from ttabench.data.verify.image_folder_audit import FolderAudit
+from ttabench.data.verify.imagenet_audit import ImageNetAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.errors import UnknownName, UserError, counted
 from ttabench.subset_names import drawn_from
@@ -48,7 +49,7 @@ AUDITS: dict[str, type[Audit]] = {
     "cifar-bar": CifarBarAudit,
     "cifar10.1": NaturalAudit,
     "tiny": FolderAudit,
-    "imagenet": FolderAudit,
+    "imagenet": ImageNetAudit,
     "natural": NaturalAudit,
 }
 
@@ -96,13 +97,14 @@ def verify_published(
     audit = AUDITS[facts.layout](facts, root, deep, on_progress)
     if isinstance(audit, NaturalAudit | CifarBarAudit):
         return list(audit.run())
-    findings = [*audit.run(), *_missing_corruptions(set(audit.corruptions()), folder)]
+    findings = [*audit.run(), *_missing_corruptions(audit)]
     return findings if is_usable(findings) else [each for each in findings if each.level != "ok"]
 
 
-def _missing_corruptions(present: set[str], folder: Path) -> Iterator[Finding]:
+def _missing_corruptions(audit: Audit) -> Iterator[Finding]:
+    present, folder = audit.corruptions(), audit.folder
     if missing := [c for c in CORRUPTIONS if c not in present]:
-        yield error(f"{folder} has no {', '.join(missing)}; fetch it again.")
+        yield audit.lacking(f"{folder} has no {', '.join(missing)}; fetch it again.")
     if missing := [c for c in ALL_CORRUPTIONS if c not in (*CORRUPTIONS, *present)]:
         yield warning(f"{folder} has no {', '.join(missing)} (for choosing hyper-parameters; not reported).")
 
