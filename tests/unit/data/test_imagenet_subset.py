@@ -168,6 +168,13 @@ def test_a_wrong_list(tmp_path: Path, text: str, sentence: str) -> None:
         read_list(file)
 
 
+def test_a_list_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Editors of Windows write one."""
+    file = tmp_path / "list.txt"
+    file.write_text("n01/a.JPEG\nn01/b.JPEG\n", encoding="utf-8-sig")
+    assert read_list(file) == ["n01/a.JPEG", "n01/b.JPEG"]
+
+
 def test_the_list_of_robustbench(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imagenet_subset, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="comes with the package robustbench, which is not installed here"):

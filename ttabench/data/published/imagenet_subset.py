@@ -203,7 +203,7 @@ def read_list(path: Path) -> list[str]:
     Raises UserError for another form, for a name twice, and for an empty list.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path} cannot be read as a list of names ({problem}).") from None
     names = [line for line in lines if line and not line.startswith("#")]
