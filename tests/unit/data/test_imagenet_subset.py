@@ -107,6 +107,13 @@ def test_the_subset_is_in_the_identity(root: Path) -> None:
     assert catalog.dataset("imagenet-c[3]", root).fingerprint() != prints["imagenet-c[3]"]
 
 
+def test_a_draw_has_one_name(root: Path) -> None:
+    names = [
+        catalog.dataset(f"imagenet-c[{draw}]", root).name for draw in ("3", "03", "3@0", "3@10", "3@010")
+    ]
+    assert names == [*["imagenet-c[3]"] * 3, *["imagenet-c[3@10]"] * 2]
+
+
 def test_a_folder_that_is_not_whole_has_another_name(root: Path) -> None:
     name = first_name(root)
     for severity in range(1, 6):

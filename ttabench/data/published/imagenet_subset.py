@@ -23,6 +23,7 @@ from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC
 from ttabench.errors import UserError
+from ttabench.subset_names import DRAW
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
 
@@ -45,6 +46,8 @@ class ImageNetSubset(ImageNetC):
 
     def __init__(self, facts: PublishedDataset, root: Path, subset: str) -> None:
         super().__init__(facts, root)
+        if draw := DRAW.fullmatch(subset):  # 050 and 50@0 are 50
+            subset = f"{int(draw[1])}@{int(draw[2] or 0)}".removesuffix("@0")
         self.subset = subset
         self.name = f"{facts.name}[{subset}]"
         if not self.names:
@@ -55,7 +58,7 @@ class ImageNetSubset(ImageNetC):
         """The images, ``<wnid>/<file>``, sorted."""
         if self.subset == ROBUSTBENCH:
             return tuple(sorted(robustbench_names()))
-        if match := re.fullmatch(r"(\d+)(?:@(\d+))?", self.subset):
+        if match := DRAW.fullmatch(self.subset):
             return balanced(self._all_names(), int(match[1]), int(match[2] or 0), self.name)
         if match := re.fullmatch(r"here-(\d+)", self.subset):
             if len(self._all_here) != int(match[1]):
