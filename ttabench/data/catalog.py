@@ -165,10 +165,11 @@ def _open_published(facts: PublishedDataset, root: Path, subset: str = "") -> Da
 
 def _open_own(folder: Path) -> Dataset:
     from ttabench.data.own.open_own import open_own
-    from ttabench.data.own.set_checks import check_sizes
+    from ttabench.data.own.set_checks import check_domain_names, check_sizes
 
     data = open_own(folder)
     check_sizes(data)
+    check_domain_names(data)
     return data
 
 

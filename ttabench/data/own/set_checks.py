@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.corruptions.names import NATURAL
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders, labelled_files
+from ttabench.data.mixed import MIXED
 from ttabench.data.own.class_checks import check_class_folders
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_arrays import OwnArrays
@@ -20,7 +22,15 @@ from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
 
-__all__ = ["check_classes", "check_count", "check_rows", "check_sizes", "files_of", "largest_set"]
+__all__ = [
+    "check_classes",
+    "check_count",
+    "check_domain_names",
+    "check_rows",
+    "check_sizes",
+    "files_of",
+    "largest_set",
+]
 
 
 def check_sizes(data: OwnDataset) -> None:
@@ -32,6 +42,15 @@ def check_sizes(data: OwnDataset) -> None:
         raise UserError(
             f"{data.folder / 'test.npz'} has images of {width}×{height} pixels, and train.npz of "
             f"{data.image_size}×{data.image_size}; expected square ones of one size in all sets."
+        )
+
+
+def check_domain_names(data: OwnDataset) -> None:
+    """Raise UserError where a domain is called like what means other images in a sweep."""
+    if isinstance(data, DomainFolders) and (taken := {MIXED, NATURAL} & set(data.corruptions)):
+        raise UserError(
+            f"{data.root / min(taken)} cannot be a domain, as {min(taken)} has a meaning in --corruptions; "
+            "rename the folder."
         )
 
 
