@@ -436,6 +436,15 @@ def test_a_folder_has_no_file_type_that_its_name_loses(tmp_path: Path) -> None:
     assert catalog.dataset("birds.v1-c-local", tmp_path).num_classes == 2
 
 
+def test_a_source_whose_name_is_none_for_a_dataset_needs_another_one(clean: Path, tmp_path: Path) -> None:
+    source = clean.rename(tmp_path / "花.npz")
+    with pytest.raises(
+        UserError, match="'花' cannot be the name of a dataset; give one with --name, of letters"
+    ):
+        generate(source, root=tmp_path, **SMALL)
+    assert generate(source, name="flower", root=tmp_path, **SMALL).name == "flower-c-local"
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "x y"])
 def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
     if name:

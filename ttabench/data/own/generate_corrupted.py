@@ -163,7 +163,10 @@ def _folder_name(source: Path, name: str) -> str:
     chosen = name or (path.name if path.is_dir() else path.stem)
     plain = re.sub(r"[^a-z0-9._]+", "-", chosen.lower()).strip("-.")
     if not plain or (name and plain != name.lower()):
-        raise UserError(f"'{chosen}' cannot be the name of a dataset; use letters, digits, '.', '_' and '-'.")
+        another = "use" if name else "give one with --name, of"
+        raise UserError(
+            f"'{chosen}' cannot be the name of a dataset; {another} letters, digits, '.', '_' and '-'."
+        )
     plain = plain.removesuffix(SUFFIX).removesuffix("-c")
     if plain in PUBLISHED:
         raise UserError(f"'{chosen}' is the name of a published dataset; choose another one.")
