@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -201,14 +201,39 @@ def _absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame
         if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):
             pairs = itertools.product(sweep.get("methods", ()), sweep.get("archs", ()))
             expected += [(str(label).partition("[")[0], arch) for label, arch in pairs]
-    absent: dict[str, list[str]] = {}
-    for base, arch in expected:
-        if arch in known and base != "all" and (base, arch) not in there:
-            absent.setdefault(naming.arch(arch), []).append(naming.base(base))
-    if not absent:
+    absent = [
+        (naming.base(base), arch)
+        for base, arch in expected
+        if arch in known and base != "all" and (base, arch) not in there
+    ]
+    return f"Asked for, but not measured: {_on_networks(absent)}." if absent else ""
+
+
+def _on_networks(named: Iterable[tuple[str, str]]) -> str:
+    """Names of methods by their network: ``TENT, SAR on CCT; TENT on CvT``; each once."""
+    methods: dict[str, dict[str, None]] = {}
+    for method, arch in named:
+        methods.setdefault(naming.arch(arch), {})[method] = None
+    return "; ".join(f"{', '.join(names)} on {arch}" for arch, names in methods.items())
+
+
+def _unlike_orders(rows: Iterable[Row]) -> str:
+    """Which continual rows have another order of corruptions than the others, as a sentence; "" for none.
+
+    An order goes with those that it begins with: they are of one run, measured in part.
+    """
+    ran = [row for row in rows if row.kind == "method" and row.about["measured"] and row.order]
+
+    def alike(first: Row, second: Row) -> bool:
+        return all(a == b for a, b in zip(first.order, second.order, strict=False))
+
+    usual = max(ran, key=lambda row: sum(alike(row, other) for other in ran), default=None)
+    unlike = [(row.name, row.arch) for row in ran if usual and not alike(row, usual)]
+    if not unlike:
         return ""
-    names = "; ".join(f"{', '.join(dict.fromkeys(methods))} on {arch}" for arch, methods in absent.items())
-    return f"Asked for, but not measured: {names}."
+    return (
+        f"In another order of corruptions than the other rows, which changes numbers: {_on_networks(unlike)}."
+    )
 
 
 def _build(
@@ -254,7 +279,7 @@ def _build(
         remarks.append(
             f"Left out: {counted(left_out, 'cell')} of continual runs in another order of corruptions."
         )
-    remarks += filter(None, further)
+    remarks += filter(None, (_unlike_orders(rows), *further))
     items, baseline = fields(key, members), key.get("baseline", "")
     images = everything([key["dataset"]])
     protocol, brief = (words(items, baseline, images) for words in (protocols.words, protocols.brief))

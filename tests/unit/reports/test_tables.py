@@ -489,6 +489,21 @@ def test_a_continual_run_that_was_extended_is_one_run() -> None:
     assert "Left out" not in built.measured
 
 
+def test_continual_rows_in_another_order_of_corruptions_are_named() -> None:
+    """Source does not adapt; what is measured of a run in part begins as the whole one."""
+    forth, back = CORRUPTIONS, CORRUPTIONS[::-1]
+    usual = continual(cells(("tent", "sar")), forth)
+    part = continual(cells(("eata",), ("cct",)), forth[:4])
+    for others, named in (
+        ([part, continual(cells(("source",)), back)], ""),
+        ([continual(cells(("rotta",)), back)], "RoTTA on ResNet18; RoTTA on CCT"),
+        ([continual(cells(("rotta", "cotta"), ("cct",)), back)], "CoTTA, RoTTA on CCT"),
+    ):
+        (built,) = tables.tables(pd.concat([usual, *others]))
+        assert ("In another order of corruptions" in built.measured) is bool(named)
+        assert f"{named}." in built.measured
+
+
 def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
     frame = spoil(cells(("source", "tent", "sar"), ("cct",)), "failed", "no memory", method="sar")
     frame = spoil(frame, "failed", "no memory", method="tent", corruption="fog")
