@@ -29,8 +29,8 @@ _OF_TABLE = itemgetter(*COLUMNS)
 def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 
-    A cell that stands in several counts as it was written last, and one of unknown time before all others;
-    of equals, that with per-image correctness or details, and else that of the place named last. Warns where
+    A cell that stands in several counts as it was written last, one with a number before one without, and one
+    of unknown time before all others; of equals, that with per-image correctness or details, and else that of the place named last. Warns where
     they differ in code or number. Raises UserError for what is neither, and where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
@@ -52,10 +52,11 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     named = frame["cell_id"] != ""
     by_hand = frame[~named].groupby(CELL, dropna=False, sort=False).ngroup().astype(str)
     frame["_cell"] = frame["cell_id"].where(named, by_hand)
-    frame = frame.sort_values(["_when", "_whole"], kind="stable", na_position="first")
+    frame["_number"] = frame["status"] == "ok"  # a later attempt that failed takes no number away
+    frame = frame.sort_values(["_number", "_when", "_whole"], kind="stable", na_position="first")
     _warn_of_replaced(frame)
     frame = frame.drop_duplicates("_cell", keep="last").sort_index()
-    frame = frame.drop(columns=["_when", "_whole", "_from", "_cell"]).reset_index(drop=True)
+    frame = frame.drop(columns=["_number", "_when", "_whole", "_from", "_cell"]).reset_index(drop=True)
     frame.attrs[ASKED] = [sweep for sweeps in per_frame for sweep in sweeps]
     frame.attrs[MISSING] = absent
     if (known := of_all(frame.attrs for frame in frames)) is not None:

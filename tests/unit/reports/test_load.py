@@ -96,6 +96,19 @@ def test_the_later_of_two_measurements_counts(
     assert newest == load.read([later])["written"].max()
 
 
+def test_a_later_attempt_that_failed_elsewhere_takes_no_number_away(tmp_path: Path) -> None:
+    first = cells(("source", "tent"), ("cct",), corruptions=("fog",))
+    later = spoil(first.assign(written=1.8e9), "failed", "no memory", method="tent")
+    paths = [tmp_path / "first.csv", tmp_path / "later.csv"]
+    for path, frame in zip(paths, (first, later), strict=True):
+        frame.to_csv(path, index=False)
+    for order in (paths, paths[::-1]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame = load.read(order)
+        assert frame.set_index("method")["accuracy"].notna().all()
+
+
 def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(tmp_path: Path) -> None:
     frame = cells(("tent",), ("cct",)).assign(code="a" * 64)
     csv_files.write_cells(frame, tmp_path / "a.csv")
