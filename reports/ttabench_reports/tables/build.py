@@ -308,6 +308,7 @@ def _place(member: dict[str, Any]) -> tuple[object, ...]:
 
 def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
     number, source = member["row"], member["base"] == "source"
+    whole = main if all(numbers.complete(number, column) for column in main) else ()
     row = Row(
         member["arch"],
         f"{member['method']} ({member['difference']})" if member["difference"] else member["method"],
@@ -316,8 +317,8 @@ def _row(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra:
         dict(numbers.sd[number]),
         about={**member, "seed_names": numbers.seed_names[number]},
         correct=numbers.correct.get(number, {}),
-        reliability=total(numbers.reliabilities.get(number, {}), main),
-        unknown=unknown_over(numbers.unknown.get(number, {}), main),
+        reliability=total(numbers.reliabilities.get(number, {}), whole),
+        unknown=unknown_over(numbers.unknown.get(number, {}), whole),
         windows=numbers.windows.get(number, {}),
         order=numbers.orders.get(number, ()),
     )

@@ -40,9 +40,9 @@ class Row:
     collapsed  corruptions under which the predictions use too few classes, in some seed.
     about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
     correct   packed per-image correctness by corruption and seed, where it is known.
-    reliability  of the main corruptions, where every cell has its bins.
+    reliability  of the main corruptions, where every cell has a number and its bins.
     unknown   of a contaminated stream: how foreign images are told from test images, over the main
-              corruptions; {} where a cell lacks it, see :mod:`ttabench_reports.cells.unknown`.
+              corruptions; {} where a cell lacks it or its number, see :mod:`ttabench_reports.cells.unknown`.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream.
     baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.made_cells import cells, where
+from tests.unit.made_cells import cells, spoil, where
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import plots
 from ttabench_reports.evidence.report import Report
@@ -54,6 +54,22 @@ def test_a_row_that_lacks_the_figures_of_a_cell_is_left_out() -> None:
 
 def made(frame: pd.DataFrame) -> list[Sheet]:
     return list(unknown.sheets(Report(frame)))
+
+
+def test_figures_are_no_means_where_a_seed_failed() -> None:
+    """As for the accuracy: every seed of every corruption, or no mean."""
+    bins = {"calibration": {"count": [4.0], "confidence": [3.0], "correct": [2.0]}}
+    frame = contaminated()
+    frame = frame[frame["severity"] == 5].assign(details=[bins] * (len(frame) // 2))
+
+    def there(frame: pd.DataFrame) -> dict[str, tuple[bool, bool]]:
+        (table,) = Report(frame).tables
+        rows = [row for row in table.rows if row.measured]
+        return {row.method: (bool(row.unknown), row.reliability is not None) for row in rows}
+
+    assert set(there(frame).values()) == {(True, True)}
+    lacking = spoil(frame, "failed", "no memory", method="tent", corruption="fog", seed=1)
+    assert there(lacking) == there(frame) | {"tent": (False, False)}
 
 
 def test_a_table_has_the_printed_figures_of_each_method() -> None:
