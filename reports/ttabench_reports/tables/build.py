@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import counted
 from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.provenance.staleness import stale_reasons
@@ -268,9 +268,11 @@ def _build(
     seeds = sorted({member["seeds"] for member in members})
     several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     remarks = []
-    if 0 < sum(c in CORRUPTIONS for c in main) < len(CORRUPTIONS):
+    if {*main} < {*CORRUPTIONS}:
         these = "this one" if len(main) == 1 else f"these {len(main)}"
         remarks.append(f"The mean is over {these} of the 15 corruptions.")
+    elif {*main} <= {*EXTRA_CORRUPTIONS}:
+        remarks.append(f"The mean is over {counted(len(main), 'extra corruption')}, none of the usual 15.")
     if classes := next((m["scored_classes"] for m in members if m["scored_classes"]), ""):
         remarks.append(f"Predictions are chosen from the {classes} that the images have.")
     if naming.has_own_head(key["dataset"]):

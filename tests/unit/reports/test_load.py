@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.conftest import Output
-from tests.unit.made_cells import cells
+from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result
 from ttabench.errors import UserError

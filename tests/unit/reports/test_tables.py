@@ -444,6 +444,9 @@ def test_a_mean_over_a_part_of_the_fifteen_says_so() -> None:
     assert built.main == ("snow", "fog")  # canonical order
     assert "these 2 of the 15" in built.measured
     assert "of the 15" not in tables.tables(cells())[0].measured
+    for extra, said in ((EXTRA_CORRUPTIONS, "4 extra corruptions"), (("spatter",), "1 extra corruption")):
+        (built,) = tables.tables(cells(corruptions=extra))
+        assert f"over {said}, none of the usual 15" in built.measured
 
 
 def test_the_caption_gives_the_protocol_in_full() -> None:
