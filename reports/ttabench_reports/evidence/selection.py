@@ -107,7 +107,7 @@ def choices(report: Report, names: Sequence[str]) -> list[Choice]:
 
 def _how(score: str) -> str:
     if score == EXTRA:
-        return "sweep the extra corruptions too: --corruptions every"
+        return "sweep the fifteen and the extra corruptions: --corruptions every"
     return "run the sweep again" + (" with --scores all" if score in COSTLY_SCORES else "")
 
 
@@ -178,7 +178,10 @@ def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Settin
     extra = [row.value(name) for name in EXTRA_CORRUPTIONS if name not in row.partial]
     whole = [value for value in extra if not math.isnan(value)]
     scores[EXTRA] = sum(whole) / len(whole) if len(whole) == len(EXTRA_CORRUPTIONS) else math.nan
-    if math.isnan(scores[EXTRA]):
+    if {*table.main} <= {*EXTRA_CORRUPTIONS}:  # the score would choose by what it is judged by
+        scores[EXTRA] = math.nan
+        gaps[EXTRA] = "it is the accuracy itself: only extra corruptions are measured"
+    elif math.isnan(scores[EXTRA]):
         gaps[EXTRA] = f"measured on {len(whole)} of {len(EXTRA_CORRUPTIONS)} extra corruptions"
     return Setting(called, row, accuracy, scores, gaps)
 

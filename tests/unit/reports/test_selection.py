@@ -64,6 +64,16 @@ def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -
     assert result.correlation == pytest.approx(-1)
 
 
+def test_the_accuracy_on_the_extra_corruptions_is_not_judged_by_itself(frame: pd.DataFrame) -> None:
+    alone = frame[frame["corruption"].isin(EXTRA_CORRUPTIONS)]
+    with pytest.raises(NothingToReport, match="no setting has the score extra"):
+        only(alone, "extra")
+    result = only(alone)
+    assert {one.gaps["extra"] for one in result.compared} == {
+        "it is the accuracy itself: only extra corruptions are measured"
+    }
+
+
 def test_incomplete_settings_are_left_out_and_named(frame: pd.DataFrame) -> None:
     frame = spoil(frame, "failed", "NaN", method="tent[lr=0.1]", corruption="fog")
     frame.loc[where(frame, method="tent[lr=0.01]", corruption="snow"), "infomax"] = None
