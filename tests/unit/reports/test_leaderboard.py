@@ -105,6 +105,12 @@ def test_ranks_are_given_within_one_protocol_and_ties_share_them(tmp_path: Path)
     assert set(table[table["method"] == "source"]["protocol"]) == set(table["protocol"])
 
 
+def test_each_block_says_over_which_corruptions_its_means_are(tmp_path: Path) -> None:
+    table = built(tmp_path / "site", folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7})))
+    assert set(table["corruptions"]) == {2}
+    assert "over these 2 of the 15 corruptions" in (tmp_path / "site" / leaderboard.INDEX).read_text()
+
+
 def test_methods_of_one_pace_are_ranked_together_whatever_their_compute_ratio(tmp_path: Path) -> None:
     paced = [
         results({method: share}, protocol=Protocol(pace=1, pace_ratio=ratio))
