@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,6 +28,10 @@ _UNSTATED = "which the publication does not state"
 _NOT_A_SETTING = frozenset((*_PROTOCOL, "images", "chosen", "only", "source", "remark"))
 # Source neither adapts nor sees more than one image at a time.
 _NO_MATTER_TO_SOURCE = frozenset(("mode", "reset", "order", "batch_size", "epochs"))
+
+
+# What all rows of a table share.
+_SHARED = ("dataset", "reset", "order", *_USUAL, "limit")
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,30 @@ def _of(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[C
             yield Candidate(publication.name, float(row.accuracy), why_not, remark)
 
 
+def of_same_setting(publication: str, method: str, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The remark on a published method beside the rows of one network in a table; None: another setting.
+
+    method  by its label here.
+    rows    what is known of the measured rows. Those of this method count; where it was not measured, what
+            all rows share: its batch size and settings are its own.
+    """
+    if not (source := catalog().get(publication)):
+        return ""  # numbers of a user: nothing is known of their setting
+    base = method.partition("[")[0]
+    own = _in_label(method)
+    same = [dict(row) for row in rows if method == row["method"] or row["base"] == base]
+    for ours in same:
+        if not any(_differences(source, ours, base, own)):
+            return "; ".join(_remarks(source, ours, base))
+    shared = [{name: row[name] for name in _SHARED} for row in rows[:1] if not same]
+    for ours in shared:
+        theirs = {**source.setting_of(base, ours["dataset"]), **own}
+        ours["n_images"] = max(row["n_images"] for row in rows)
+        if not any(_in_protocol(theirs, ours, base)):
+            return "; ".join(_remarks(source, ours, base))
+    return None
+
+
 @cache
 def _numbers_of(publication: str) -> dict[tuple[str, str], list[Any]]:
     """The rows of :func:`accuracies` by dataset and corruption."""
@@ -115,6 +143,12 @@ def _differences(
 ) -> Iterator[str]:
     """What the two settings do not share; `own` are those that the published label has."""
     theirs = {**publication.setting_of(base, ours["dataset"]), **own}
+    yield from _in_protocol(theirs, ours, base)
+    yield from _settings(theirs, ours, base)
+
+
+def _in_protocol(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
+    """What differs beside the settings of the method."""
     if "only" in theirs:
         yield f"published for {theirs['only']}"
     for name, word in _PROTOCOL.items():
@@ -131,7 +165,6 @@ def _differences(
         yield f"the published images are {theirs['chosen']}, ours the first {int(ours['limit']):,}"
     elif "images" not in theirs and ours.get("limit"):
         yield f"ours has the first {int(ours['limit']):,} images; the publication does not state how many"
-    yield from _settings(theirs, ours, base)
 
 
 def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pandas as pd
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
@@ -129,7 +130,7 @@ def _is_proposed(publication: str, method: str) -> bool:
 
 
 class _BestPublished:
-    """The highest published mean on a dataset at a severity, on the same architecture.
+    """The highest published mean of the same setting as a table, on the same architecture.
 
     Where a row is the method that a publication proposes, its numbers of that method are left out: the
     column says what there was beside it.
@@ -149,7 +150,13 @@ class _BestPublished:
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
-        bases = {row.about["base"] for row in measured_rows(table) if row.arch == arch}
+        rows = [row.about for row in measured_rows(table) if row.arch == arch]
+        same = [
+            of_same_setting(*pair, rows) is not None
+            for pair in zip(here["publication"], here["method"], strict=True)
+        ]
+        here = here[same]
+        bases = {about["base"] for about in rows}
         own = [
             _is_proposed(*pair) and pair[1].partition("[")[0] in bases
             for pair in zip(here["publication"], here["method"], strict=True)
@@ -166,4 +173,4 @@ class _BestPublished:
     def sources(self) -> str:
         """Where the numbers are from."""
         names = ", ".join(self.used)
-        return f"Best published: the highest mean printed, whatever its setting ({names})." if names else ""
+        return f"Best published: the highest mean published of the same setting ({names})." if names else ""

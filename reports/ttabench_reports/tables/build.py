@@ -38,6 +38,7 @@ from ttabench_reports.cells.frames import (
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.cells.set_by_users import SET
 from ttabench_reports.cells.unknown import over as unknown_over
+from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.tables.table import LABEL, OFFLINE, PUBLISHED, STALE, Row, Table, with_stream
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA, MIXED
@@ -261,7 +262,7 @@ def _build(
                     line.remark(LABEL, OTHER_SEEDS)
                 line.baseline = baseline
                 rows.extend(_increase(line, baseline))
-        rows.extend(_published(published, key, arch, main))
+        rows.extend(_published(published, key, lines, main))
     notes = Notes()
     for row in rows:
         row.letters = {c: "".join(sorted(set(map(notes.letter, texts)))) for c, texts in row.remarks.items()}
@@ -432,17 +433,26 @@ def _increase(row: Row, baseline: Row) -> Iterator[Row]:
 
 
 def _published(
-    known: pd.DataFrame | None, key: dict[str, Any], arch: str, main: tuple[str, ...]
+    known: pd.DataFrame | None, key: dict[str, Any], lines: list[Row], main: tuple[str, ...]
 ) -> Iterator[Row]:
-    """The rows of publications. Their means are over the fifteen, and stand beside no other mean."""
+    """Of the publications the rows of the same setting as the `lines` of a network.
+
+    Their means are over the fifteen, and stand beside no other mean.
+    """
     if known is None:
         return
+    arch = lines[0].arch
     here = (known["dataset"] == key["dataset"]) & (known["severity"] == key["severity"])
     for (publication, method), group in known[here & (known["arch"] == arch)].groupby(
         ["publication", "method"], sort=False
     ):
+        setting = of_same_setting(str(publication), str(method), [line.about for line in lines])
+        if setting is None:
+            continue
         values = {str(c): float(v) for c, v in zip(group["corruption"], group["accuracy"], strict=True)}
         row = Row(arch, f"{method} ({publication})", "published", values, flags=PUBLISHED)
+        if setting:
+            row.remark(LABEL, setting)
         if main != CORRUPTIONS and values.pop(MEAN, None) is not None:
             row.remark(MEAN, "the published mean is over all 15 corruptions")
         yield row

@@ -21,7 +21,7 @@ OFFLINE, STALE, PUBLISHED = "†", "‡", "§"
 LEGEND = {
     OFFLINE: "offline: sees all unlabelled test images before any is scored",
     STALE: "stale: measured with other code than is installed",
-    PUBLISHED: "published, not measured here; the setting may be another",
+    PUBLISHED: "published, not measured here; the setting is the same as far as it is stated",
 }
 LABEL = ""  # the "column" of a row's label, for footnotes that are about the whole row
 

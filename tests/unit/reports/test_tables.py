@@ -571,7 +571,7 @@ def test_the_papers_increase_rows_follow_from_its_accuracies(shared: Path) -> No
 
 
 def test_published_rows_stand_beside_ours_and_say_so() -> None:
-    frame = cells(datasets=("cifar10-c",))
+    frame = cells(datasets=("cifar10-c",), n_images=10_000)
     (plain,), (beside,) = tables.tables(frame), tables.tables(frame, published.load())
     added = [row for row in beside.rows if row.kind == "published"]
     ours = [(row.arch, row.method, row.kind) for row in beside.rows if row.kind != "published"]
@@ -583,13 +583,27 @@ def test_published_rows_stand_beside_ours_and_say_so() -> None:
     assert all(row.flags == "§" for row in added)
     papers = next(row for row in added if row.arch == "resnet18" and "quantile_paper (" in row.method)
     assert papers.value("mean") == 79.4
+    sotta = next(row for row in added if row.arch == "resnet18" and row.method.startswith("sotta"))
+    assert "those of SoTTA's own article" in sotta.remarks[""][0]
     winners = {row for row, _ in best_places(beside)}
     assert not winners & {id(row) for row in added}
 
 
+@each(
+    "changed",
+    [{"n_images": 360}, {"order": "dirichlet(0.1)"}, {"contamination": "noise(0.2)"}, {"pace": 1.0}],
+)
+def test_no_published_row_of_another_setting_stands_beside_ours(changed: dict[str, Any]) -> None:
+    frame = cells(("quantile_paper",), datasets=("cifar10-c",), **{"n_images": 10_000, **changed})
+    (built,) = tables.tables(frame, published.load("quantile2026", "note2022"))
+    added = {row.method for row in built.rows if row.kind == "published"}
+    assert added <= ({"source (quantile2026)", "source (note2022)"} if "order" in changed else set())
+
+
 def test_a_published_mean_of_fifteen_stands_beside_no_mean_of_fewer() -> None:
     (built,) = tables.tables(
-        cells(datasets=("cifar10-c",), corruptions=("snow", "fog")), published.load("quantile2026")
+        cells(datasets=("cifar10-c",), corruptions=("snow", "fog"), n_images=10_000),
+        published.load("quantile2026"),
     )
     added = [row for row in built.rows if row.kind == "published"]
     assert all(row.value("snow") > 0 and np.isnan(row.value("mean")) for row in added)
