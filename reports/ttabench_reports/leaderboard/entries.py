@@ -23,8 +23,8 @@ COSTS = (1.5, 3, 10, 30)
 """The bounds a reader can choose from: time over Source."""
 COLUMNS = (
     "dataset", "severity", "arch", "checkpoint", "protocol", "rank", "of", "method", "accuracy", "low",
-    "high", "sd", "corruptions", "increase", "source_data", "epochs_seen", "settings_chosen", "time_over_source", "seeds",
-    "n_images", "state", "folders", "card",
+    "high", "sd", "corruptions", "increase", "source_data", "epochs_seen", "settings_chosen",
+    "time_over_source", "seeds", "n_images", "state", "folders", "card",
 )  # fmt: skip
 
 
@@ -186,9 +186,9 @@ def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "checkpoint": group.checkpoint, "protocol": group.caption, "rank": entry.rank,
                 "of": entry.of, "method": row.method, "accuracy": row.value(MEAN),
                 "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
-                "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": entry.line.increase, "source_data": given(about).source,
-                "epochs_seen": given(about).epochs, "settings_chosen": given(about).chosen,
-                "time_over_source": entry.cost, "seeds": about["seeds"], "n_images": about["n_images"],
-                "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
+                "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": entry.line.increase,
+                "source_data": given(about).source, "epochs_seen": given(about).epochs,
+                "settings_chosen": given(about).chosen, "time_over_source": entry.cost, "seeds": about["seeds"],
+                "n_images": about["n_images"], "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
                 "card": f"{entry.page}#{entry.line.card}",
             }  # fmt: skip
