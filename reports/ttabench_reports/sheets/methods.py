@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ttabench.errors import counted
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence.report import Report
@@ -69,16 +70,26 @@ def _protocol_lines(table: Table) -> list[Line]:
         name = words.row_name(row)
         held.setdefault(text, {}).setdefault(name, []).append(row)
     return [
-        [Entry(text), Entry(", ".join(_with_ratio(name, same, table) for name, same in methods.items()))]
+        [Entry(text), Entry(", ".join(_with_exceptions(name, same, table) for name, same in methods.items()))]
         for text, methods in held.items()
     ]
 
 
-def _with_ratio(name: str, rows: Sequence[Row], table: Table) -> str:
-    """``TENT``; at a pace ``TENT (C 2.4)`` or, where networks differ, ``TENT (C 2.4 on CCT, 3.2 on …)``."""
-    if not table.key.get("pace"):
-        return name
-    ratios = {naming.arch(row.arch): f"{row.about['pace_ratio']:g}" for row in rows}
-    if len(set(ratios.values())) == 1:
-        return f"{name} (C {min(ratios.values())})"
-    return f"{name} (C {', '.join(f'{ratio} on {arch}' for arch, ratio in ratios.items())})"
+def _with_exceptions(name: str, rows: Sequence[Row], table: Table) -> str:
+    """``TENT``; at a pace ``TENT (C 2.4)``; where methods have other numbers of seeds ``TENT (3 seeds)``.
+
+    Where networks differ: ``TENT (C 2.4 on CCT, 3.2 on …)``.
+    """
+    parts = []
+    if table.key.get("pace"):
+        parts.append("C " + _by_network({row.arch: f"{row.about['pace_ratio']:g}" for row in rows}))
+    if " to " in table.seeds:
+        parts.append(_by_network({row.arch: counted(row.about["seeds"], "seed") for row in rows}))
+    return f"{name} ({'; '.join(parts)})" if parts else name
+
+
+def _by_network(words: dict[str, str]) -> str:
+    """What all networks share, or each of them: ``2.4 on CCT, 3.2 on …``."""
+    if len(set(words.values())) == 1:
+        return min(words.values())
+    return ", ".join(f"{text} on {naming.arch(arch)}" for arch, text in words.items())

@@ -266,7 +266,8 @@ def _build(
     notes = Notes()
     for row in rows:
         row.letters = {c: "".join(sorted(set(map(notes.letter, texts)))) for c, texts in row.remarks.items()}
-    seeds = sorted({member["seeds"] for member in members})
+    adapted = [member for member in members if member["base"] != "source"] or members
+    seeds = sorted({member["seeds"] for member in adapted})
     several = "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     remarks = []
     if {*main} < {*CORRUPTIONS}:

@@ -492,6 +492,19 @@ def test_a_continual_run_that_was_extended_is_one_run() -> None:
     assert "Left out" not in built.measured
 
 
+def test_the_table_of_protocols_says_how_many_seeds_each_method_has() -> None:
+    """The caption has the numbers of the methods; Source may have others."""
+    frame = cells(("source", "tent", "sar"), ("cct",), seeds=(0, 1, 2, 3, 4))
+    same = frame[(frame["base"] != "source") | (frame["seed"] == 0)]
+    for made, seeds, said in (
+        (same, "5", "TENT, SAR"),
+        (same[(same["base"] != "tent") | (same["seed"] < 3)], "3 to 5", "TENT (3 seeds), SAR (5 seeds)"),
+    ):
+        report = Report(made)
+        assert [table.seeds for table in report.tables] == [seeds]
+        assert sheet_of_methods.protocols(report).groups[0].lines[0][1].text == said
+
+
 def test_continual_rows_in_another_order_of_corruptions_are_named() -> None:
     """Source does not adapt; what is measured of a run in part begins as the whole one."""
     forth, back = CORRUPTIONS, CORRUPTIONS[::-1]
