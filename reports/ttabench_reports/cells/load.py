@@ -30,8 +30,9 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     """All cells in these folders and CSV files, each once.
 
     A cell that stands in several counts as it was written last, one with a number before one without, and one
-    of unknown time before all others; of equals, that with per-image correctness or
-    details, and else that of the place named last. Warns where they differ in code or number. Raises UserError for what is neither, and where nothing holds a cell.
+    of unknown time before all others; of equals, that with per-image correctness or details, and else that of
+    the place named last. Warns where they differ in code or number. Raises UserError for what is neither, and
+    where nothing holds a cell.
     """
     read = [read_one(path) for path in paths]
     per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]

@@ -188,7 +188,8 @@ def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
                 "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": entry.line.increase,
                 "source_data": given(about).source, "epochs_seen": given(about).epochs,
-                "settings_chosen": given(about).chosen, "time_over_source": entry.cost, "seeds": about["seeds"],
-                "n_images": about["n_images"], "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
+                "settings_chosen": given(about).chosen, "time_over_source": entry.cost,
+                "seeds": about["seeds"], "n_images": about["n_images"],
+                "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
                 "card": f"{entry.page}#{entry.line.card}",
             }  # fmt: skip
