@@ -275,6 +275,28 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
     ]
 
 
+@once_per_table
+def untested(table: Table) -> frozenset[int]:
+    """Ids of the rows whose mean could not be tested against the best of their weights and mode."""
+    every = [untested_among(group, table) for rows in table.archs().values() for group in groups(rows)]
+    return frozenset().union(*every)
+
+
+def untested_among(rows: Sequence[Row], table: Table) -> set[int]:
+    """Ids of the methods among these rows with a mean that cannot be tested against the highest.
+
+    They have other seeds or images, or no correctness. None in a table without any correctness: there all
+    ties are as printed.
+    """
+    able = [row for row in rows if not math.isnan(row.value(MEAN))]
+    if not able or not any(row.correct for row in table.rows):
+        return set()
+    top = max(able, key=lambda row: row.value(MEAN))
+    others = [row for row in able if row is not top and row.kind == "method"]
+    p = paired_with(top, table).p_values(top, others, table.main)
+    return {id(row) for row, value in zip(others, p, strict=True) if math.isnan(value)}
+
+
 @dataclass
 class Finding:
     """What is known of one row's mean over the corruptions. Percent and points; NaN where not known.

@@ -36,6 +36,7 @@ class Entry:
               mean that is not complete, or no other method to compare with.
     cost      time over Source's, see :func:`_cost`; NaN where it is not known.
     folders   the results folders that its cells are from; page, the page with its card.
+    tested    whether it could be tested against the best of its protocol.
     """
 
     line: overview.Line
@@ -44,6 +45,12 @@ class Entry:
     cost: float
     folders: tuple[str, ...]
     page: str
+    tested: bool = True
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """Words such as ``stale``; ``not tested`` for a rank that no test stands behind."""
+        return (*self.line.state, *(("not tested",) if self.rank and not self.tested else ()))
 
     @property
     def row(self) -> Row:
@@ -111,13 +118,22 @@ def _group(
 ) -> Group:  # fmt: skip
     ranks = ranked(members, table)
     of = len(ranks)
+    untested = evidence.untested_among(members, table)
 
     def entry(row: Row) -> Entry:
         cells = chosen.of(table, row)
         there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
         names = tuple(name for name in pages if name in there)
         rank = ranks.get(id(row)) if of > 1 else None
-        return Entry(lines[id(row)], rank, of, _cost(chosen, table, row), names, pages[names[0]])
+        return Entry(
+            lines[id(row)],
+            rank,
+            of,
+            _cost(chosen, table, row),
+            names,
+            pages[names[0]],
+            id(row) not in untested,
+        )
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
     baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]
@@ -190,6 +206,6 @@ def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "source_data": given(about).source, "epochs_seen": given(about).epochs,
                 "settings_chosen": given(about).chosen, "time_over_source": entry.cost,
                 "seeds": about["seeds"], "n_images": about["n_images"],
-                "state": "; ".join(entry.line.state), "folders": "; ".join(entry.folders),
+                "state": "; ".join(entry.state), "folders": "; ".join(entry.folders),
                 "card": f"{entry.page}#{entry.line.card}",
             }  # fmt: skip

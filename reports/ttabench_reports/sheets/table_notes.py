@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ttabench_reports.evidence.findings import places_of_table
+from ttabench_reports.evidence.findings import places_of_table, untested
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table, legend_of
@@ -15,6 +15,7 @@ from ttabench_reports.words.notes import Notes
 
 NAMES = (Head("Model", "l"), Head("Method", "l"), Head("Given", "l"))
 """The headings of :meth:`TableNotes.names`."""
+UNTESTED = "not tested against the best: other seeds or images, or it is not stored which images were right"
 
 
 class TableNotes:
@@ -47,6 +48,8 @@ class TableNotes:
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Entry:
         cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
         marks = self._raised(row, MEAN)
+        if ranked and id(row) in untested(table):
+            marks += self.mark(UNTESTED)
         return cell if cell.marks == marks else replace(cell, marks=marks)
 
     def _raised(self, row: Row, column: str) -> str:

@@ -9,7 +9,7 @@ from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import Place
+from ttabench_reports.evidence.findings import Place, untested
 from ttabench_reports.sheets.sheet import Entry
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.words import naming, protocols
@@ -27,6 +27,7 @@ FEW_SEEDS = range(stats.LEAST_SEEDS, 6)
 WEAK = "With so few seeds the test is weak: even a large difference may count as a tie."
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
+NOT_TESTED = "Some rows could not be tested against the best: that they are not bold says nothing."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
 
@@ -87,7 +88,8 @@ def ranking(tables: Sequence[Table]) -> str:
                 sizes.setdefault(key, set()).add(row.about["batch_size"])
     together = any(len(held) > 1 for held in sizes.values())
     return join(
-        RANKED if tested else PLAIN, WEAK if weak else "", SEPARATELY if offline else "",
+        RANKED if tested else PLAIN, NOT_TESTED if any(map(untested, tables)) else "",
+        WEAK if weak else "", SEPARATELY if offline else "",
         TOGETHER if together else "", UNRANKED if unranked else "",
     )  # fmt: skip
 

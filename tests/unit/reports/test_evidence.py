@@ -326,6 +326,23 @@ def test_rows_are_paired_over_the_seeds_that_both_have() -> None:
     assert math.isnan(p_value(held[~where(held, base="eata", seed=1)], "tent", "eata"))
 
 
+def test_a_row_that_cannot_be_tested_against_the_best_has_a_footnote() -> None:
+    """Other seeds, or correctness that is not stored: no test says that it is below the best."""
+    better = {**BETTER, "sar": 0.5}
+    whole = with_correctness(cells(METHODS, ("cct",), seeds=(0, 1)), IMAGES, better)
+    sar = whole["base"] == "sar"
+    apart = whole[sar == (whole["seed"] == 1)]
+    plain = whole.copy()
+    plain.loc[sar, "correct"] = b""
+    for made, named in ((whole, []), (apart, ["sar"]), (plain, ["sar"]), (whole.assign(correct=b""), [])):
+        table = one(made)
+        assert [r.method for r in table.rows if id(r) in evidence.untested(table)] == named
+        sheet = means.summary(Report(made))
+        assert ("could not be tested against the best" in sheet.footer) is bool(named)
+        notes = [text for _, text in sheet.used_notes]
+        assert any(text.startswith("not tested against the best") for text in notes) is bool(named)
+
+
 def mixed(right: dict[tuple[str, int], np.ndarray]) -> pd.DataFrame:
     """Cells of the stream of all corruptions by (method, seed), with these images right."""
     parts = [
