@@ -497,8 +497,8 @@ def test_the_table_of_protocols_says_how_many_seeds_each_method_has() -> None:
     frame = cells(("source", "tent", "sar"), ("cct",), seeds=(0, 1, 2, 3, 4))
     same = frame[(frame["base"] != "source") | (frame["seed"] == 0)]
     for made, seeds, said in (
-        (same, "5", "TENT, SAR"),
-        (same[(same["base"] != "tent") | (same["seed"] < 3)], "3 to 5", "TENT (3 seeds), SAR (5 seeds)"),
+        (same, "5", "SAR, TENT"),
+        (same[(same["base"] != "tent") | (same["seed"] < 3)], "3 to 5", "SAR (5 seeds), TENT (3 seeds)"),
     ):
         report = Report(made)
         assert [table.seeds for table in report.tables] == [seeds]
