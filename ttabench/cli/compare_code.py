@@ -113,6 +113,7 @@ def _prepared(
     from ttabench.measure.prepare import prepared
     from ttabench.measure.source_access import SourceImages
     from ttabench.method.settings import make_config, usual_settings
+    from ttabench.method.unrestored import unrestored
     from ttabench.run.summary_cache import NoMemo
 
     data, classifier = model.dataset, model.load(device).classifier
@@ -122,4 +123,7 @@ def _prepared(
     if unmet := needs.unmet(arch):
         raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
     source: Any = SourceImages(lambda: data.train().images, needs, device, NoMemo())
-    return prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
+    method = prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
+    if lost := unrestored(method, classifier):
+        raise UserError(f"{cls.name}: {lost}.")
+    return method

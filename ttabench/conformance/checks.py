@@ -23,6 +23,7 @@ from ttabench.conformance.watched_data import Source, Target, split
 from ttabench.measure.declared_source import STATISTICS
 from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
+from ttabench.method.unrestored import unrestored
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 
@@ -32,8 +33,11 @@ NOT_FINITE = "are not finite numbers"
 
 
 def works(case: Case) -> str:
-    """prepare() and adapt() run, and adapt() returns a tensor."""
-    returned: object = case.fresh().adapt(case.stream[0].clone())
+    """prepare() and adapt() run, adapt() returns a tensor, and a reset can restore what prepare() made."""
+    method = case.fresh()
+    if lost := unrestored(method, case.classifier):
+        return lost
+    returned: object = method.adapt(case.stream[0].clone())
     if not isinstance(returned, Tensor):
         return f"adapt() returned {type(returned).__name__}; expected the logits, a tensor (B, C)"
     return ""

@@ -27,6 +27,7 @@ from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
+from ttabench.method.unrestored import unrestored
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
@@ -262,6 +263,8 @@ class Worker:
         source = kind(lambda: dataset.train().images, needs, self.device, NoMemo(), cache)
         declared: Any = DeclaredSource(source, needs)
         method = prepared(cls, classifier, config, cell.seed, declared)
+        if lost := unrestored(method, classifier):
+            raise UnusableModel(lost)
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))

@@ -55,6 +55,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.models.model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.trained_model": "finds weights; their hash is in the identity of a result",
     "ttabench.models.training": "names weights; their hash is in the identity of a result",
+    "ttabench.method.unrestored": "refuses methods that a reset does not restore",
     "ttabench.method.spelling": "reads settings; they are in the identity of a result",
     "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
     "ttabench.run.replaced_torch": "refuses methods that replace a part of torch",

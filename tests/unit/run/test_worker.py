@@ -610,6 +610,22 @@ def test_a_method_that_replaces_a_part_of_torch_is_refused_and_so_are_those_afte
     assert setting.one()
 
 
+def test_a_method_that_a_reset_does_not_restore_is_refused(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def setup(self: Toy, source: Any) -> None:
+        self.resets = 0
+        self.model.linear.weight.requires_grad_(True).register_hook(torch.zeros_like)
+
+    monkeypatch.setattr(Toy, "setup", setup)
+    (result,) = setting.run(CELL)
+    assert (result.status, result.reason) == (
+        "failed",
+        "reset() loses the hooks of the parameter `model.net.fc.weight`; change gradients in adapt(), or "
+        "hook the layer with a method of the class",
+    )
+
+
 def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
     for seed in (0, 7):
         torch.rand(3)
