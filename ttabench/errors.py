@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import signal
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher, get_close_matches
 
 from ttabench.plain_text import lines
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code after SIGTERM."""
 
 
 class UserError(Exception):
@@ -46,6 +51,24 @@ def warn_of_network(method: str, sentence: str) -> None:
     """Warn that a method leaves out a part of the network; nothing for an empty sentence."""
     if sentence:
         warnings.warn(f"{method}: {sentence}.", UserWarning, stacklevel=3)
+
+
+def is_sigterm(problem: BaseException) -> bool:
+    """Whether SIGTERM came, which the command line raises as SystemExit."""
+    return isinstance(problem, SystemExit) and problem.code == TERMINATED
+
+
+@contextmanager
+def exit_is_an_error() -> Iterator[None]:
+    """In the block, `exit()` raises RuntimeError; otherwise code of others could end all without a word."""
+    try:
+        yield
+    except SystemExit as leaving:
+        if is_sigterm(leaving):
+            raise
+        said = f"its code calls exit({'' if leaving.code is None else repr(leaving.code)})"
+        problem = RuntimeError(f"{said}, which would end the whole process; raise an exception instead")
+        raise problem.with_traceback(leaving.__traceback__) from None
 
 
 def forward_warnings(forward: Callable[[UserWarning], None]) -> None:

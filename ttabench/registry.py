@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.errors import UnusableModel, UserError, shortened, unknown
+from ttabench.errors import UnusableModel, UserError, exit_is_an_error, is_sigterm, shortened, unknown
 from ttabench.method.ranges import check_ranges
 from ttabench.method.spelling import joined
 from ttabench.protocol import MODES
@@ -38,7 +37,6 @@ DECLARED = (
     "scores_frozen", "restores", "deviations", "per_class",
 )  # fmt: skip
 SCALARS = (str, int, float, bool, type(None))  # as in `ttabench.cell.Scalar`
-TERMINATED = 128 + signal.SIGTERM
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
@@ -99,8 +97,8 @@ def load(group: str, name: str, kind: str) -> Any:
             f"{kind} '{name}' of package {_owner(points[name])} is refused: {problem}."
         ) from problem
     except (Exception, SystemExit) as problem:
-        if isinstance(problem, SystemExit) and problem.code == TERMINATED:
-            raise  # SIGTERM came during the import
+        if is_sigterm(problem):
+            raise
         raise UserError(
             f"{kind} '{name}' of package {_owner(points[name])} cannot be imported "
             f"({type(problem).__name__}: {problem}); fix or uninstall that package."
@@ -158,8 +156,9 @@ def config_fault(kind: Any) -> str:
         if field.default is MISSING and field.default_factory is MISSING:
             return f"its setting `{field.name}` has no default, expected one for every setting"
     try:
-        config = kind()
-        check_ranges(config)
+        with exit_is_an_error():
+            config = kind()
+            check_ranges(config)
     except Exception as problem:  # of the plugin's code
         return f"its Config() fails ({type(problem).__name__}: {problem}), expected defaults that are valid"
     for field in fields(kind):

@@ -806,6 +806,25 @@ def test_a_method_that_learns_frozen_parameters_is_told_how_to_switch_them_on() 
     assert "parameter.requires_grad_(True)" in detail
 
 
+class Exits(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        raise SystemExit(0)
+
+
+class ExitsInItsNeeds(Sound):
+    @classmethod
+    def needs_of(cls, config: NoConfig) -> Needs:
+        raise SystemExit
+
+
+def test_a_method_that_exits_has_failed() -> None:
+    ((name, detail),) = failed(Exits).items()
+    assert name == "is prepared and adapts to a batch"
+    assert "its code calls exit(0), which would end the whole process" in detail
+    assert "test_battery.py, line" in detail
+    assert "its code calls exit()" in failed(ExitsInItsNeeds)["declarations are sound"]
+
+
 class DeclaresNoGradient(Sound):
     needs = Needs()
 

@@ -1,10 +1,12 @@
-"""The sentence about an unknown name."""
+"""The sentence about an unknown name, and code that exits."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from ttabench.errors import MAX_LISTED, unknown
+from ttabench.errors import MAX_LISTED, TERMINATED, exit_is_an_error, unknown
 
 MANY = [f"x{i:03}" for i in range(MAX_LISTED + 1)]
 
@@ -32,3 +34,19 @@ def test_names_that_are_as_near_are_all_named() -> None:
 
 def test_capitals_do_not_hide_the_nearest_name() -> None:
     assert "did you mean 'ResNet18'?" in str(unknown("network", "resnet18", ["ResNet18", "Standard"]))
+
+
+@pytest.mark.parametrize(("code", "called"), [(0, "exit(0)"), (None, "exit()"), ("no GPU", "exit('no GPU')")])
+def test_code_that_exits_is_an_error_with_its_place(code: object, called: str) -> None:
+    def leaves() -> None:
+        raise SystemExit(code)
+
+    with pytest.raises(RuntimeError, match=re.escape(f"its code calls {called}, which")) as raised:  # noqa: SIM117
+        with exit_is_an_error():
+            leaves()
+    assert raised.traceback[-1].name == "leaves"
+
+
+def test_sigterm_is_no_error_of_the_code() -> None:
+    with pytest.raises(SystemExit), exit_is_an_error():
+        raise SystemExit(TERMINATED)

@@ -79,6 +79,12 @@ def registered(monkeypatch: pytest.MonkeyPatch, **contents: Any) -> None:
     monkeypatch.setattr(registry, "entry_points", found)
 
 
+@dataclass(frozen=True)
+class Exits:
+    def __post_init__(self) -> None:
+        raise SystemExit(3)
+
+
 def odd(**attributes: Any) -> type[Odd]:
     return type("Odd", (Odd,), attributes)
 
@@ -101,6 +107,10 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "a setting out of range": (
         odd(Config=Negative),
         "its Config() fails (ValueError: lr is -1.0; expected a",
+    ),
+    "settings that exit": (
+        odd(Config=Exits),
+        "its Config() fails (RuntimeError: its code calls exit(3)",
     ),
     "a plain class as Config": (odd(Config=Plain), ", expected a frozen dataclass"),
     "a number as family": (odd(family=3), "its `family` is 3, expected a text"),

@@ -19,7 +19,7 @@ from typing import Any
 import typer
 
 from ttabench.cli._mistakes import HELP, refuse_empty_path, refuse_misread, sentence, tidy_help
-from ttabench.errors import UserError, forward_warnings, printable, shortened
+from ttabench.errors import TERMINATED, UserError, forward_warnings, is_sigterm, printable, shortened
 from ttabench.system.cores import ONE_NUMPY_THREAD
 from ttabench.system.nonblocking import FULL, NonBlocking
 
@@ -91,7 +91,6 @@ def command() -> Any:
     return made
 
 
-TERMINATED = 128 + signal.SIGTERM
 LONGEST = 400
 GRACE = 4.0  # seconds after SIGTERM; schedulers send SIGKILL some seconds later
 
@@ -156,7 +155,7 @@ def _main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except SystemExit as leaving:
-        if leaving.code != TERMINATED:
+        if not is_sigterm(leaving):
             raise
         code = TERMINATED
     except Exception as problem:

@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
-from ttabench.errors import UserError, counted
+from ttabench.errors import UserError, counted, exit_is_an_error
 from ttabench.method.spelling import parse_method
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def _tried(kind: str, used: Used, make: Callable[[str, Mapping[str, Any]], Any])
     listed, broken = [], []
     for name, settings in used:
         try:
-            listed.append(make(name, settings))
+            with exit_is_an_error():
+                listed.append(make(name, settings))
         except UserError as problem:
             broken.append(str(problem))
         except Exception as problem:  # of the plugin's code

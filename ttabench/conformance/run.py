@@ -15,7 +15,7 @@ import torch
 from ttabench.conformance.case import Case
 from ttabench.conformance.checks import CHECKS, works
 from ttabench.conformance.nets import CLASSES, nets
-from ttabench.errors import UserError
+from ttabench.errors import UserError, exit_is_an_error
 from ttabench.measure.torch_defaults import own_settings
 from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
@@ -52,7 +52,8 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     if fault := config_fault(method.Config):
         return [Check(SOUND, False, fault)]
     try:
-        cases, tried = _cases(method, settings or {})
+        with exit_is_an_error():
+            cases, tried = _cases(method, settings or {})
     except UserError:
         raise
     except Exception as raised:  # of what the method declares by functions
@@ -86,7 +87,7 @@ def _cases(method: type[Method[Any]], settings: Mapping[str, str]) -> tuple[list
 def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, str]:
     for case in cases:
         try:
-            with own_settings():
+            with exit_is_an_error(), own_settings():
                 problem = check(case)
         except Exception as raised:  # an exception in a method is a result of the check
             problem = _told(raised)

@@ -20,7 +20,7 @@ from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
-from ttabench.errors import UnusableModel, UserError, warn_of_network, warn_of_setting
+from ttabench.errors import UnusableModel, UserError, exit_is_an_error, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.prepare import prepared
@@ -97,7 +97,7 @@ class Worker:
                     with explained(), own_settings():  # what an import sets would hold for one cell alone
                         find_method(cell.method)
                         self.classifier(cell)
-                with explained(), own_settings() as usual:
+                with explained(), exit_is_an_error(), own_settings() as usual:
                     if method is None:
                         method, settings_alarm = self.prepared(cell)
                         method.reset()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.errors import UserError
+from ttabench.errors import UserError, exit_is_an_error
 from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
@@ -100,7 +100,8 @@ class Ratios:
     def _measured(self, cell: Cell) -> float:
         """Raises UserError if the method fails: without its ratio, its cells have no protocol."""
         try:
-            return measured(cell, self.device)
+            with exit_is_an_error():
+                return measured(cell, self.device)
         except UserError:
             raise
         except Exception as problem:

@@ -13,7 +13,7 @@ from ttabench.classifier import Architecture, Classifier
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.set_checks import largest_set
 from ttabench.data.published.own_head import settled_classes
-from ttabench.errors import UserError
+from ttabench.errors import UserError, exit_is_an_error
 from ttabench.method.settings import configured, label
 from ttabench.models.load_with_warnings import load_with_warnings
 from ttabench.models.model import Model
@@ -240,18 +240,19 @@ def _configured(source: Source, choice: MethodChoice, protocol: Protocol) -> tup
     """
     cls = choice.cls
     try:
-        of_dataset = dict(cls.for_dataset(split_subset(source.dataset)[0], source.num_classes))
-        of_architecture = dict(cls.for_architecture(source.architecture))
-        config = configured(cls, choice.given, {**of_dataset, **of_architecture})
-        if choice.grid.batch_size and choice.grid.batch_rate == "official" and RATE not in choice.given:
-            own = cls.native_batch_size(source.num_classes, protocol.mode)
-            of_batch = settings_for_batch(cls, config, source.architecture, own, protocol.batch_size)
-            config = replace(config, **of_batch)
-        name = label(cls.name, config, configured(cls, {}, of_dataset))
-        needs = cls.needs_of(config)
-        without = "no training images" if needs.source_data and not source.trains else ""
-        without = without or (source.no_gradient if needs.gradient else "")
-        return config, name, needs.unmet(source.architecture) or without
+        with exit_is_an_error():
+            of_dataset = dict(cls.for_dataset(split_subset(source.dataset)[0], source.num_classes))
+            of_architecture = dict(cls.for_architecture(source.architecture))
+            config = configured(cls, choice.given, {**of_dataset, **of_architecture})
+            if choice.grid.batch_size and choice.grid.batch_rate == "official" and RATE not in choice.given:
+                own = cls.native_batch_size(source.num_classes, protocol.mode)
+                of_batch = settings_for_batch(cls, config, source.architecture, own, protocol.batch_size)
+                config = replace(config, **of_batch)
+            name = label(cls.name, config, configured(cls, {}, of_dataset))
+            needs = cls.needs_of(config)
+            without = "no training images" if needs.source_data and not source.trains else ""
+            without = without or (source.no_gradient if needs.gradient else "")
+            return config, name, needs.unmet(source.architecture) or without
     except UserError:
         raise
     except Exception as problem:  # of the method's code

@@ -368,6 +368,17 @@ def test_a_function_that_exits_is_one_sentence(tmp_path: Path, monkeypatch: pyte
         bring("exits:build", Squares())
 
 
+@pytest.mark.parametrize("code", ["def build():\n    raise SystemExit(143)\n", "raise SystemExit(143)\n"])
+def test_sigterm_while_a_network_is_made_ends_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    (tmp_path / "ended.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ended", raising=False)
+    with pytest.raises(SystemExit):
+        bring("ended:build", Squares())
+
+
 @pytest.mark.usefixtures("nets")
 def test_a_text_of_several_lines_is_cut_to_the_first() -> None:
     with pytest.raises(UserError, match=r"ValueError: first line \(.*mynets.py, line \d+\)\.$"):

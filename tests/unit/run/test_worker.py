@@ -726,7 +726,7 @@ def test_freeing_memory_lets_go_of_all_that_can_be_made_again(setting: Setting) 
 # ---- cells that fail
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> None:
+def failing(monkeypatch: pytest.MonkeyPatch, problem: BaseException) -> None:
     """Adaptation fails once."""
     problems = [problem]
 
@@ -780,6 +780,20 @@ def test_the_reason_of_a_failure(
     assert (problem.__traceback__ is None) == is_memory  # its frames hold tensors
     setting.one()
     assert len(Toy.made) == 1 + is_memory  # made anew where all was dropped
+
+
+def test_a_method_that_exits_fails_the_cell_alone_and_sigterm_ends_all(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, SystemExit(0))
+    (result,) = setting.run(CELL)
+    assert result.status == "failed"
+    assert result.reason.startswith("RuntimeError: its code calls exit(0), which would end the whole process")
+    assert "test_worker.py" in result.details["traceback"]
+    setting.one(SNOW)
+    failing(monkeypatch, SystemExit(143))
+    with pytest.raises(SystemExit):
+        setting.run(CELL)
 
 
 class Unspoken(ValueError):

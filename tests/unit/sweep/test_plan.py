@@ -484,16 +484,27 @@ def test_a_protocol_that_a_method_does_not_have_names_the_method() -> None:
 
 
 @pytest.mark.parametrize("hook", ["needs_of", "for_dataset", "for_architecture"])
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (KeyError("fog"), "KeyError: 'fog'"),
+        (
+            SystemExit(0),
+            "RuntimeError: its code calls exit(0), which would end the whole process; raise an exception "
+            "instead",
+        ),
+    ],
+)
 def test_a_method_whose_own_code_fails_while_a_sweep_is_planned_is_named(
-    monkeypatch: pytest.MonkeyPatch, hook: str
+    monkeypatch: pytest.MonkeyPatch, hook: str, raised: BaseException, said: str
 ) -> None:
     def fails(*_arguments: Any) -> None:
-        raise KeyError("fog")
+        raise raised
 
     monkeypatch.setattr(method("tent"), hook, fails)
     with pytest.raises(UserError) as problem:
         plan(grid(), [RESNET])
     assert str(problem.value) == (
-        "method 'tent' cannot be planned for resnet18 on digits-c (KeyError: 'fog'); "
+        f"method 'tent' cannot be planned for resnet18 on digits-c ({said}); "
         "fix its package, or name other methods."
     )

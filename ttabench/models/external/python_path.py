@@ -15,7 +15,7 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError, unknown
+from ttabench.errors import UserError, is_sigterm, unknown
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.usable_tensors import check_state, check_tensors
@@ -75,6 +75,8 @@ def make(arch: str, dataset: Dataset) -> nn.Module:
     try:
         net = function(**given)
     except (Exception, SystemExit) as problem:
+        if is_sigterm(problem):
+            raise
         raise _failed(arch, given, problem) from None
     if not isinstance(net, nn.Module):
         raise UserError(f"{arch} returned a {type(net).__name__}; expected an nn.Module or a Classifier.")
@@ -137,6 +139,8 @@ def _find(arch: str) -> Callable[..., Any]:
             "install it."
         ) from None
     except (Exception, SystemExit) as problem:  # of the user's code
+        if is_sigterm(problem):
+            raise
         raise UserError(f"{module_name} of '{arch}' cannot be imported: {_brief(problem)}.") from None
     _check_not_shadowed(module_name, module)
     function = getattr(module, name, None)
