@@ -448,6 +448,27 @@ class HooksAllModules(Sound):
         nn.modules.module.register_module_forward_hook(lambda *_: None)
 
 
+SOFTMAX = nn.functional.softmax
+
+
+def as_softmax(*given: Any, **named: Any) -> Tensor:
+    return SOFTMAX(*given, **named)
+
+
+class ReplacesSoftmax(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        nn.functional.softmax = as_softmax  # type: ignore[assignment]
+
+
+class ReplacesAForward(Sound):
+    """Of a layer that inherits its own."""
+
+    def adapt(self, x: Tensor) -> Tensor:
+        nn.BatchNorm2d.forward = lambda layer, x: x  # type: ignore[method-assign]
+        return super().adapt(x)
+
+
 OF = {check.__name__: name for name, check in CHECKS.items()}
 FAULTS = [
     (ForgetsToResetItsAverage, {"reset", "pickling"}),
@@ -505,6 +526,8 @@ FAULTS = [
     (ReadsTheDatasets, {"reach"}),
     (LooksForAnomalies, {"torch_settings"}),
     (HooksAllModules, {"torch_settings"}),
+    (ReplacesSoftmax, {"torch_settings"}),
+    (ReplacesAForward, {"torch_settings"}),
 ]
 
 
@@ -867,9 +890,17 @@ def test_a_method_that_imports_the_datasets_while_it_runs_is_found() -> None:
 
 
 def test_settings_that_a_method_leaves_are_named_with_their_values() -> None:
-    result = failed_once(LooksForAnomalies)["leaves the settings of torch as they were"]
+    result = failed_once(LooksForAnomalies)["leaves torch as it was"]
     assert "changes a setting of torch, whether anomalies are detected, from False to True" in result
     assert not torch.is_anomaly_enabled()
+
+
+def test_a_replaced_function_of_torch_is_named_and_put_back() -> None:
+    result = failed_once(ReplacesSoftmax)["leaves torch as it was"]
+    assert "it replaces torch.nn.functional.softmax, for all methods in the process; change the" in result
+    assert nn.functional.softmax is SOFTMAX
+    assert "torch.nn.BatchNorm2d.forward" in failed_once(ReplacesAForward)["leaves torch as it was"]
+    assert "forward" not in vars(nn.BatchNorm2d)
 
 
 def test_a_crash_in_setup_is_said_once() -> None:

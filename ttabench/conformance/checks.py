@@ -26,6 +26,7 @@ from ttabench.method import Method, Needs
 from ttabench.method.unrestored import unrestored
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
+from ttabench.run.replaced_torch import replaced_part
 
 __all__ = ["CHECKS"]
 
@@ -244,7 +245,7 @@ def modes(case: Case) -> str:
 
 
 def torch_settings(case: Case) -> str:
-    """Settings of torch, which hold for the whole process, are as they were before the method ran."""
+    """Settings and functions of torch, which hold for the whole process, are as before the method ran."""
     before = settings()
     method = case.fresh()
     Run(method, case.stream[:2])
@@ -254,6 +255,8 @@ def torch_settings(case: Case) -> str:
             f"it changes {changed}, for all that runs later in the process; set it back in setup(), adapt() "
             "and fit()"
         )
+    if part := replaced_part():
+        return f"it replaces {part}, for all methods in the process; change the layers of self.model alone"
     return ""
 
 
@@ -380,7 +383,7 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "state survives pickling": pickling,
     "independent of dropout and stochastic depth": dropout,
     "layers stay in the mode that prepare() left them in": modes,
-    "leaves the settings of torch as they were": torch_settings,
+    "leaves torch as it was": torch_settings,
     "reaches for no dataset, label or score": reach,
     "sees no labels, and only the data its Needs declare": no_labels,
     "float64, float32 and bfloat16 autocast": precision,

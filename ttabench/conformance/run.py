@@ -21,6 +21,7 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
+from ttabench.run.replaced_torch import parts_kept
 from ttabench.sweep.progress.failed_at import reason_and_place
 
 __all__ = ["Check", "conform"]
@@ -47,7 +48,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     """Try a method on tiny nets with batch, group and layer norm; nets that its needs exclude are skipped.
 
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
-    The global random generators are left as they were.
+    The global random generators, and the functions and layers of torch, are left as they were.
     """
     if fault := config_fault(method.Config):
         return [Check(SOUND, False, fault)]
@@ -59,7 +60,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     except Exception as raised:  # of what the method declares by functions
         return [Check(SOUND, False, _told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
-    with _generators_kept():
+    with _generators_kept(), parts_kept():
         if cases:
             checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
         if checks[-1].ok:  # otherwise all other checks would fail in the same way
