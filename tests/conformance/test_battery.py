@@ -21,7 +21,7 @@ from ttabench.classifier import Classifier
 from ttabench.classifier.norm_layers import norm_kind
 from ttabench.conformance import Check, conform, run
 from ttabench.conformance.case import Case
-from ttabench.conformance.checks import CHECKS, bounded_memory
+from ttabench.conformance.checks import CHECKS, bounded_memory, certainty
 from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
 from ttabench.conformance.run import NORMS
 from ttabench.conformance.state import difference, snapshot
@@ -448,6 +448,42 @@ class HooksAllModules(Sound):
         nn.modules.module.register_module_forward_hook(lambda *_: None)
 
 
+class IsCertainOfThree(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        return logits.amax(1)[:3]
+
+
+class IsCertainInNumPy(Sound):
+    def known_score(self, logits: Tensor) -> Any:
+        return logits.amax(1).numpy()
+
+
+class IsCertainOfNaN(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        return logits.amax(1) * torch.nan
+
+
+class DrawsItsCertainty(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        return logits.amax(1) + torch.rand(len(logits))
+
+
+class LearnsFromItsCertainty(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        self.average = logits.mean(0)
+        return logits.amax(1)
+
+
+class SortsTheLogitsItGets(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        return logits.copy_(logits.sort(1, descending=True).values)[:, 0]
+
+
+class IsCertain(Sound):
+    def known_score(self, logits: Tensor) -> Tensor:
+        return logits.amax(1)
+
+
 SOFTMAX = nn.functional.softmax
 
 
@@ -528,6 +564,7 @@ FAULTS = [
     (HooksAllModules, {"torch_settings"}),
     (ReplacesSoftmax, {"torch_settings"}),
     (ReplacesAForward, {"torch_settings"}),
+    (LearnsFromItsCertainty, {"certainty"}),
 ]
 
 
@@ -893,6 +930,27 @@ def test_settings_that_a_method_leaves_are_named_with_their_values() -> None:
     result = failed_once(LooksForAnomalies)["leaves torch as it was"]
     assert "changes a setting of torch, whether anomalies are detected, from False to True" in result
     assert not torch.is_anomaly_enabled()
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        (IsCertain, ""),
+        (IsCertainOfThree, "known_score() has shape (3,) for 24 images, not (24,)"),
+        (IsCertainInNumPy, "known_score() is of type ndarray, not a tensor"),
+        (IsCertainOfNaN, "known_score() is not finite for some images"),
+        (LearnsFromItsCertainty, "known_score() changes the state: average differs"),
+        (SortsTheLogitsItGets, "known_score() changes the logits that it gets"),
+        (
+            DrawsItsCertainty,
+            "known_score() draws random numbers, so the number of the method would change with it",
+        ),
+    ],
+)
+def test_a_certainty_is_a_finite_number_per_image_without_a_trace(
+    method: type[Method[Any]], fault: str
+) -> None:
+    assert certainty(Case(method, NoConfig(), "MLP", small_net())) == fault
 
 
 def test_a_replaced_function_of_torch_is_named_and_put_back() -> None:

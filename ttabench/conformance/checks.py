@@ -18,12 +18,13 @@ from torch import Tensor, nn
 
 from ttabench.conformance.case import Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
-from ttabench.conformance.state import deepest_graph, difference, holds, size, snapshot
+from ttabench.conformance.state import Snapshot, deepest_graph, difference, holds, size, snapshot
 from ttabench.conformance.watched_data import Source, Target, split
 from ttabench.measure.declared_source import STATISTICS
 from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
 from ttabench.method.unrestored import unrestored
+from ttabench.observe.unknown import certainty_fault
 from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.run.replaced_torch import replaced_part
@@ -370,6 +371,35 @@ def _predict(method: Method[Any], stream: Sequence[Tensor]) -> list[Tensor]:
     return [method.predict(x.clone()) for x in stream]
 
 
+def certainty(case: Case) -> str:
+    """known_score() gives a finite number per image; it changes nothing and draws nothing."""
+    if case.method.known_score is Method.known_score:
+        return ""
+    method, (learned, seen) = case.fresh(), case.stream[:2]
+    for logits in (Run(method, [learned]).logits[0], *_predict(method, [seen])):
+        before, generators, given = snapshot(method), _generators(), logits.clone()
+        with torch.no_grad():
+            own: object = method.known_score(given)
+        if own is None:
+            return ""
+        if fault := certainty_fault(own, len(logits)):
+            return f"known_score() {fault}"
+        if isinstance(own, Tensor) and not torch.isfinite(own).all():
+            return "known_score() is not finite for some images"
+        if changed := difference(before, snapshot(method)):
+            return f"known_score() changes the state: {changed}"
+        if not torch.equal(given, logits):
+            return "known_score() changes the logits that it gets"
+        if difference(generators, _generators()):
+            return "known_score() draws random numbers, so the number of the method would change with it"
+    return ""
+
+
+def _generators() -> Snapshot:
+    """The states of the global random generators."""
+    return snapshot((torch.get_rng_state(), np.random.get_state(), random.getstate()))  # noqa: NPY002
+
+
 CHECKS: dict[str, Callable[[Case], str]] = {
     "declarations are sound": declarations,
     "logits have their shape, are finite and detached": logits,
@@ -389,6 +419,7 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "float64, float32 and bfloat16 autocast": precision,
     "memory of past batches is bounded": bounded_memory,
     "offline: fit, then predict without change": offline,
+    "certainty of known classes: one finite number per image": certainty,
 }
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ttabench.observe.label_free_scores import Collected
 
-__all__ = ["ACCEPTED", "CERTAINTIES", "FIGURES", "Certainties", "figures", "watched"]
+__all__ = ["ACCEPTED", "CERTAINTIES", "FIGURES", "Certainties", "certainty_fault", "figures", "watched"]
 
 CERTAINTIES = ("softmax", "energy", "own")
 FIGURES = ("auroc", "fpr95", "h")
@@ -47,6 +47,8 @@ class Certainties(Collected):
     classes  those that predictions are chosen from; () = all.
     """
 
+    _fault = ""  # of the method's own certainty; not in states that were stored before
+
     def __init__(self, total: int, classes: tuple[int, ...] = ()) -> None:
         super().__init__()
         self._total, self._classes = total, list(classes)
@@ -63,7 +65,9 @@ class Certainties(Collected):
         if not isinstance(logits, Tensor) or logits.dim() != 2 or self._noted + len(logits) > self._total:
             return
         own = method.known_score(logits.detach()) if self._own else None
-        self._own = isinstance(own, Tensor) and own.shape == logits.shape[:1]
+        if self._own and (self._noted or own is not None):
+            self._fault = certainty_fault(own, len(logits))
+        self._own = own is not None and not self._fault
         z = (logits[:, self._classes] if self._classes else logits).detach().float()
         softmax, energy = z.softmax(dim=1).amax(dim=1), z.logsumexp(dim=1)
         if not self._values.shape[1]:
@@ -72,6 +76,12 @@ class Certainties(Collected):
         for row, value in enumerate((softmax, energy, own if self._own else softmax)):
             self._values[row, new] = torch.as_tensor(value)
         self._noted += len(z)
+
+    def alarm(self) -> str:
+        """Why the certainty that the method has of its own gives no figures; "" where it does or has none."""
+        is_nan = self._own and bool(torch.isnan(self._values[CERTAINTIES.index("own")]).any())
+        fault = self._fault or ("is NaN for some images" if is_nan else "")
+        return fault and f"the method's known_score() {fault}, so unknown classes are not judged by it"
 
     def figures(self, foreign: NDArray[np.bool_], right: NDArray[np.bool_]) -> dict[str, Any]:
         """``{"images": m, "softmax": {"auroc": …}, …}``; {} where not every image was noted.
@@ -87,6 +97,17 @@ class Certainties(Collected):
             usable = (self._own or name != "own") and not np.isnan(row).any()
             found[name] = figures(row[~foreign], row[foreign], right) if usable else None
         return found
+
+
+def certainty_fault(own: object, count: int) -> str:
+    """What is wrong with the kind or shape of a certainty `own` of `count` images; "" for nothing."""
+    if own is None:
+        return "is None for some batches"
+    if not isinstance(own, Tensor):
+        return f"is of type {type(own).__name__}, not a tensor"
+    if own.shape != (count,):
+        return f"has shape {tuple(own.shape)} for {count} images, not ({count},)"
+    return ""
 
 
 def figures(

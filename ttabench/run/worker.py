@@ -186,6 +186,7 @@ class Worker:
                 type(method).per_class, len(evaluation.correct), len(classes) or dataset.num_classes
             ),
             settings_alarm,
+            collected.alarm() if isinstance(collected, Certainties) else "",
             str(found.pop("alarm", "")),
         )
         unlabelled = collected.scores()

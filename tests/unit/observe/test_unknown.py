@@ -113,6 +113,35 @@ def test_a_method_without_an_own_score_has_none() -> None:
     with watched(method, made.note):
         method.predict(torch.randn(4, 3))
     assert made.figures(np.array([True, False, False, True]), np.ones(2, bool))["own"] is None
+    assert made.alarm() == ""
+
+
+@each(
+    ("score", "fault"),
+    [
+        (lambda z: z[:2, 0], "has shape (2,) for 4 images, not (4,)"),
+        (lambda z: z[:, :1], "has shape (4, 1) for 4 images, not (4,)"),
+        (lambda z: z[:, 0].numpy(), "is of type ndarray, not a tensor"),
+        (lambda z: 1.0, "is of type float, not a tensor"),
+        (lambda z: z[:, 0] * torch.nan, "is NaN for some images"),
+        (lambda z: None if z[0, 0] > 1 else z[:, 0], "is None for some batches"),
+        (lambda z: z[:, 0], ""),
+    ],
+)
+def test_an_own_score_that_cannot_be_used_is_an_alarm(score: Callable[[Tensor], Any], fault: str) -> None:
+    class Odd(Own):
+        def known_score(self, logits: Tensor) -> Any:
+            return score(logits)
+
+    method, made = Odd(), Certainties(8)
+    with watched(method, made.note):
+        method.predict(torch.ones(4, 3))
+        method.predict(torch.full((4, 3), 2.0))
+    found = made.figures(np.arange(8) % 2 == 0, np.ones(4, bool))
+    assert (found["own"] is None) == bool(fault)
+    assert found["energy"] is not None
+    said = f"the method's known_score() {fault}, so unknown classes are not judged by it"
+    assert made.alarm() == (said if fault else "")
 
 
 def test_watching_leaves_no_trace_in_a_method() -> None:

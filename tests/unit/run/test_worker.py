@@ -406,6 +406,14 @@ def test_alarms_of_the_method_of_the_number_and_of_the_settings_are_joined(
     assert not clean.requires_grad
 
 
+def test_a_certainty_that_cannot_be_used_is_an_alarm(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "known_score", lambda self, logits: logits[:, 0].numpy())
+    cell = replace(CELL, protocol=Protocol(batch_size=5, contamination="noise(0.25)"))
+    assert "the method's known_score() is of type ndarray, not a tensor" in setting.one(cell).details["alarm"]
+
+
 def test_what_a_method_says_is_stored_as_data_and_never_in_place_of_what_is_measured(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
