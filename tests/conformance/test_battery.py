@@ -22,6 +22,7 @@ from ttabench.classifier.norm_layers import norm_kind
 from ttabench.conformance import Check, conform, run
 from ttabench.conformance.case import Case
 from ttabench.conformance.checks import CHECKS, bounded_memory, certainty
+from ttabench.conformance.checks import reset as conformance_reset
 from ttabench.conformance.nets import CLASSES, DropPath, _made, images, nets, settle
 from ttabench.conformance.run import NORMS
 from ttabench.conformance.state import difference, snapshot
@@ -883,6 +884,42 @@ def test_a_method_that_exits_has_failed() -> None:
     assert "its code calls exit(0), which would end the whole process" in detail
     assert "test_battery.py, line" in detail
     assert "its code calls exit()" in failed(ExitsInItsNeeds)["declarations are sound"]
+
+
+class Compiles(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.fast = torch.compile(self.model, backend="eager")
+
+    @torch.enable_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.fast(x)
+        minimise(entropy(logits).mean(), self.optimizer)
+        return logits.detach()
+
+
+class CompilesItsModel(Sound):
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.model.compile(backend="eager")
+
+
+class ForgetsToResetWhatItCompiled(ForgetsToResetMomentum):
+    def setup(self, source: SourceData | None) -> None:
+        self.fast = torch.compile(nn.Linear(2, 2), backend="eager")
+        super().setup(source)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.fast.bias += 1
+        return super().adapt(x)
+
+
+def test_a_compiled_module_has_the_state_of_its_original() -> None:
+    for method in (Compiles, CompilesItsModel):
+        assert failed(method) == {}
+    forgetful = conformance_reset(Case(ForgetsToResetWhatItCompiled, NoConfig(), "MLP", small_net()))
+    assert forgetful == "reset() does not restore the state: fast._parameters.bias differs"
 
 
 class DeclaresNoGradient(Sound):

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from ttabench.method.unrestored import COMPILED, original_of_compiled
 
 Leaf = bytes | str | int | float | complex | bool | None
 Snapshot = dict[str, Leaf]
@@ -101,6 +103,8 @@ def _leaf(thing: Any) -> Leaf:
 def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
     if isinstance(thing, torch.optim.Optimizer):
         yield from thing.state_dict().items()  # numbers parameters, where `state` is keyed by identity
+    elif isinstance(thing, nn.Module) and (original := original_of_compiled(thing)) is not None:
+        yield from _parts(original, skip)  # all else in a compiled module is torch's
     elif isinstance(thing, torch.Generator):
         yield "state", thing.get_state()
     elif isinstance(thing, np.random.Generator):
@@ -122,5 +126,5 @@ def _parts(thing: Any, skip: tuple[str, ...]) -> Iterator[tuple[object, Any]]:
             if hasattr(thing, name):
                 yield name, getattr(thing, name)
         for name, value in vars(thing).items() if hasattr(thing, "__dict__") else ():
-            if name not in skip:
+            if name not in (*skip, COMPILED):
                 yield name, value

@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from ttabench.classifier import Classifier
 from ttabench.method.contract import Method
 
-__all__ = ["original_of_compiled", "unrestored"]
+__all__ = ["COMPILED", "original_of_compiled", "unrestored"]
 
 Named = Iterator[tuple[str, Any]]
 
@@ -49,6 +49,9 @@ FILLED = (list, dict, set, deque, Tensor)
 TORCH, STANDARD = torch.__path__[0], sysconfig.get_path("stdlib")
 SHOWN = ("_modules", "_parameters", "_buffers")
 """Where a module keeps what looks like its attributes."""
+
+COMPILED = "_compiled_call_impl"
+"""The code that a module was compiled to; its copy runs without."""
 
 
 def unrestored(method: Method[Any], classifier: Classifier) -> str:
@@ -168,7 +171,7 @@ def _parts_of_module(module: nn.Module) -> Named:
     for name, value in vars(module).items():
         if name in SHOWN and isinstance(value, dict):
             yield from value.items()
-        elif whole and name != "_compiled_call_impl":  # a copy runs the code that was compiled
+        elif whole and name != COMPILED:
             yield name, value
 
 
