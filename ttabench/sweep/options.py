@@ -28,6 +28,7 @@ __all__ = [
     "make_grid",
     "out_folder",
     "share",
+    "stream_as_order",
     "whole_numbers",
 ]
 
@@ -215,8 +216,7 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
 def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a :class:`Grid` that some options give; lists may be texts. Raises UserError.
 
-    ``--stream mixed`` is another way to write ``--corruptions mixed``, and ``--stream dirichlet(δ)`` to write
-    ``--order dirichlet(δ)``.
+    ``--stream mixed`` is another way to write ``--corruptions mixed``.
     """
     measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
     fields = {
@@ -226,12 +226,21 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if fields.get("corruptions", CORRUPTIONS) not in (CORRUPTIONS, ("mixed",)):
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
         fields |= {"corruptions": ("mixed",), "stream": ""}
-    stream = fields.get("stream", "")
-    if stream.startswith("dirichlet("):
-        if fields.get("order", "iid") not in ("iid", stream):
-            raise UserError(f"--stream {stream} and --order {fields['order']} differ; keep one.")
-        fields |= {"order": stream, "stream": ""}
     return fields
+
+
+def stream_as_order(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a user gives in one place, with ``--stream dirichlet(δ)`` as ``--order dirichlet(δ)``.
+
+    Raises UserError where another order is given beside it.
+    """
+    stream = one_spelling(str(given.get("stream", "")).strip())
+    if not stream.startswith("dirichlet("):
+        return dict(given)
+    order = one_spelling(given.get("order", stream))
+    if order != stream:
+        raise UserError(f"--stream {stream} and --order {order} differ; keep one.")
+    return {**given, "order": stream, "stream": ""}
 
 
 def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import in_groups
 from ttabench.sweep.grid import Grid, check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.options import arch_spelling, stream_as_order
 from ttabench.sweep.rules import (
     PER_CORRUPTION,
     dataset_names,
@@ -162,8 +162,10 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
 
     That is at the top, in include rules, and in the rules of methods and datasets. ``--set`` replaces the
     settings that it names. With ``--methods``, ``--archs`` or ``--datasets``, what the file says of others
-    has no effect.
+    has no effect. Raises UserError for an order and a stream that is another order, in one of the two or in a
+    rule.
     """
+    config, flags = stream_as_order(config), stream_as_order(flags)
     options = {**DEFAULTS, **config, **flags}
     if flags.get("stream") and "reset" not in flags and config.get("reset") == PER_CORRUPTION:
         options["reset"] = ""  # as where a rule brings the stream
@@ -172,7 +174,7 @@ def with_flags(config: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     replaced = flags.keys() - {"set"}
 
     def rest(rule: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: value for name, value in rule.items() if name not in replaced}
+        kept = {name: value for name, value in stream_as_order(rule).items() if name not in replaced}
         if "set" in kept:
             kept["set"] = _not_given(_settings_of_sweep(kept["set"], flags), flags.get("set", ()))
         if "pace_ratio" in kept:

@@ -20,9 +20,10 @@ from ttabench.errors import UserError
 from ttabench.registry import in_groups, method, method_names
 from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import DEFAULTS, corruption_names, make_grid
+from ttabench.sweep.options import corruption_names, make_grid
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.resolve import resolve
+from ttabench.sweep.sweep_file import with_flags
 
 Run = Callable[..., Output]
 NET = Architecture(norm_layers=("batch",), num_classes=10)
@@ -32,7 +33,7 @@ CIFAR_C, BAR, CIFAR_10_1 = (
 
 
 def asked(**options: Any) -> Grid:
-    return make_grid({**DEFAULTS, "methods": "source", "archs": "resnet18", **options})
+    return make_grid(with_flags({"methods": "source", "archs": "resnet18", **options}, {}))
 
 
 def shifts(planned: list[Planned], dataset: str) -> list[tuple[str, int]]:

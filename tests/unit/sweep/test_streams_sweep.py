@@ -43,6 +43,7 @@ from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import OFFLINE, resolve
 from ttabench.sweep.shifts import find_shifts, split_baseline
+from ttabench.sweep.sweep_file import with_flags
 from ttabench_reports.cells.frames import DETAILS
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stabilities, stability_frame
@@ -332,10 +333,25 @@ def test_a_dirichlet_stream_is_the_order() -> None:
     assert asked(stream="dirichlet(0.1)") == asked(order="dirichlet(0.1)") == same
     assert asked(stream="dirichlet(0.10)") == same
     assert asked(stream="dirichlet(0.10)", order="dirichlet(0.1)") == same
-    with pytest.raises(UserError, match=r"--stream dirichlet\(1\) and --order dirichlet\(2\) differ"):
-        asked(stream="dirichlet(1)", order="dirichlet(2)")
+    for order in ("dirichlet(2)", "iid"):
+        said = re.escape(f"--stream dirichlet(1) and --order {order} differ; keep one.")
+        for asks in (
+            lambda order=order: asked(stream="dirichlet(1)", order=order),
+            lambda order=order: with_flags({}, {"stream": "dirichlet(1)", "order": order}),
+            lambda order=order: asked(per_dataset={"digits-c": {"stream": "dirichlet(1)", "order": order}}),
+        ):
+            with pytest.raises(UserError, match=said):
+                asks()
     with pytest.raises(UserError, match="expected iid or dirichlet"):
         resolve(asked(stream="dirichlet(x)"))
+
+
+def test_a_flag_replaces_the_order_of_a_file_in_both_spellings() -> None:
+    for order in ({"order": "dirichlet(1)"}, {"stream": "dirichlet(1)"}):
+        for flag in ({"order": "dirichlet(2)"}, {"stream": "dirichlet(2)"}):
+            options = with_flags({**order, "per_dataset": {"digits-c": order}}, flag)
+            assert (options["order"], options["stream"]) == ("dirichlet(2)", "")
+            assert "order" not in options["per_dataset"].get("digits-c", {})
 
 
 @each(
