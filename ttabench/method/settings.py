@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ttabench.cell import Scalar
@@ -68,13 +68,26 @@ def parse_values(cls: type[Method[Any]], texts: Mapping[str, str]) -> dict[str, 
 
 
 def configured(cls: type[Method[Any]], given: Mapping[str, Scalar], base: Mapping[str, Any]) -> Any:
-    """A method's Config from `base` values and `given` ones, which win. Raises UserError if out of range."""
+    """A method's Config from `base` values and `given` ones, which win. Raises UserError if out of range.
+
+    A whole number is a float where this is declared: 1 and 1.0 would be two identities of one number.
+    """
     try:
         config = cls.Config(**{**base, **given})
         check_ranges(config)
     except ValueError as problem:
         raise UserError(f"{cls.name}: {problem}.") from None
-    return config
+    whole = {key: float(getattr(config, key)) for key in _floats(cls) if type(getattr(config, key)) is int}
+    return replace(config, **whole) if whole else config
+
+
+def _floats(cls: type[Method[Any]]) -> list[str]:
+    """The settings that are declared as floats, also where they may be None."""
+    hints = typing.get_type_hints(cls.Config)
+    kinds = {
+        field.name: (hints[field.name], *typing.get_args(hints[field.name])) for field in fields(cls.Config)
+    }
+    return [key for key, kind in kinds.items() if float in kind and int not in kind]
 
 
 def label(name: str, config: Any, plain: Any) -> str:
