@@ -210,7 +210,8 @@ def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:
     """The methods that the module of a composed method refers to and its settings do not name.
 
     None where the settings name no method of that kind: a word such as ``source`` may mean another thing. The
-    classes that classes of the module are made from always count. So does all that a stranger's module refers to.
+    classes that classes of the module are made from always count. So does all that the module of a stranger
+    refers to.
     """
     facts = module_facts(point.module)
     if facts is None or not named or point.module.partition(".")[0] not in OWN:
