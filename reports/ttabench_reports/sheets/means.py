@@ -155,13 +155,13 @@ class _BestPublished:
             of_same_setting(*pair, rows) is not None
             for pair in zip(here["publication"], here["method"], strict=True)
         ]
-        here = here[same]
+        here = here.loc[same]  # an empty list chooses columns elsewhere
         bases = {about["base"] for about in rows}
         own = [
             _is_proposed(*pair) and pair[1].partition("[")[0] in bases
             for pair in zip(here["publication"], here["method"], strict=True)
         ]
-        here = here[[not one for one in own]]
+        here = here.loc[[not one for one in own]]
         if here.empty:
             return Entry("–")
         top = here.sort_values("accuracy").iloc[-1]

@@ -33,6 +33,7 @@ BESIDE = {
 HARMLESS: Mapping[str, str] = {
     "ttabench.data.drawn:undrawn": "names the whole of a dataset; data have a fingerprint",
     "ttabench.data.files.file_states": "refuses data that changed; they have a fingerprint",
+    "ttabench.data.own.set_checks": "refuses sets that do not go together",
     "ttabench.data.files.whole_archive": "refuses archives that are not whole",
     "ttabench.data.foreign:coded": "names foreign images; they have a fingerprint",
     "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
