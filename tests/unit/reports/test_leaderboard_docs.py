@@ -102,5 +102,5 @@ def test_a_cell_that_is_not_made_again_fails_the_workflow(tmp_path: Path, codes:
     assert (
         "::warning::b: some cells were not checked, this machine trains other weights" in done.stdout
     ) == (second == "3")
-    assert ("::warning::b: some cells were not run, their data, weights or code" in done.stdout) == (second == "4")
+    assert ("::warning::b: some cells were not run, their data, weights" in done.stdout) == (second == "4")
     assert ("::error::b: nothing was measured of some methods" in done.stdout) == (second == "5")
