@@ -125,15 +125,8 @@ def _group(
         there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
         names = tuple(name for name in pages if name in there)
         rank = ranks.get(id(row)) if of > 1 else None
-        return Entry(
-            lines[id(row)],
-            rank,
-            of,
-            _cost(chosen, table, row),
-            names,
-            pages[names[0]],
-            id(row) not in untested,
-        )
+        cost, tested = _cost(chosen, table, row), id(row) not in untested
+        return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
     baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]

@@ -136,9 +136,8 @@ def generate(
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
     if jpeg:
         content["jpeg"] = jpeg
-    _manifest_of_same(
-        folder, content, clean_sets
-    )  # a wrong folder is refused before anything is written into it
+    # A wrong folder is refused before anything is written into it.
+    _manifest_of_same(folder, content, clean_sets)
     tasks = [
         Task(folder, c, s, seed, frost_folder, jpeg)
         for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))

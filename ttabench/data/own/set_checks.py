@@ -91,13 +91,14 @@ def _misplaced(clean: Sequence[Path], shifted: Sequence[Path]) -> list[tuple[Pat
     By their names where no two classes share one; by the numbers of images of each class elsewhere.
     """
     place_of, own = {file.stem: file for file in clean}, {file.stem for file in shifted}
+    moved = []
     if len(place_of) == len(own) == len(clean):
-        return [
+        moved = [
             (file, f"is {there} in the clean test set")
             for file in shifted
             if (there := place_of.get(file.stem)) and there.parent.name != file.parent.name
-        ] or _surplus(clean, shifted)
-    return _surplus(clean, shifted)
+        ]
+    return moved or _surplus(clean, shifted)
 
 
 def _surplus(clean: Sequence[Path], shifted: Sequence[Path]) -> list[tuple[Path, str]]:
