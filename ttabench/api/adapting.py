@@ -33,7 +33,6 @@ from ttabench.measure.scoring import evaluate as score_cell
 from ttabench.measure.torch_defaults import default_modes, matrix_products
 from ttabench.method import Method
 from ttabench.method.settings import make_config, spell, usual_settings
-from ttabench.method.unrestored import unrestored
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
@@ -44,6 +43,7 @@ from ttabench.models.soundness.torch_errors import explained
 from ttabench.models.soundness.usable_tensors import check_tensors
 from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
+from ttabench.run.prepared_method import check_restorable
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
@@ -247,8 +247,7 @@ def adapt(
             given = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
             images = DeclaredSource(given, needs)
         adapted.method.prepare(images)
-    if lost := unrestored(adapted.method, classifier):
-        raise UserError(f"{method}: {lost}.")
+    check_restorable(adapted.method, classifier)
     adapted._follow()
     if needs.gradient:
         with _learning():

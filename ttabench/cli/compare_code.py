@@ -109,21 +109,12 @@ def _prepared(
     """A method around the network, with its settings there. Raises UserError if it cannot run there."""
     from ttabench.data.published.own_head import settled_classes
     from ttabench.errors import UserError
-    from ttabench.measure.declared_source import DeclaredSource
-    from ttabench.measure.prepare import prepared
-    from ttabench.measure.source_access import SourceImages
     from ttabench.method.settings import make_config, usual_settings
-    from ttabench.method.unrestored import unrestored
-    from ttabench.run.summary_cache import NoMemo
+    from ttabench.run.prepared_method import prepared_method
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
     config = make_config(cls, texts, usual_settings(cls, data.name, settled_classes(data), arch))
-    needs = cls.needs_of(config)
-    if unmet := needs.unmet(arch):
+    if unmet := cls.needs_of(config).unmet(arch):
         raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
-    source: Any = SourceImages(lambda: data.train().images, needs, device, NoMemo())
-    method = prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
-    if lost := unrestored(method, classifier):
-        raise UserError(f"{cls.name}: {lost}.")
-    return method
+    return prepared_method(cls, classifier, config, seed, data, device)

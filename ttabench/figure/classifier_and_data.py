@@ -11,15 +11,10 @@ from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError
-from ttabench.measure.declared_source import DeclaredSource
-from ttabench.measure.prepare import prepared
-from ttabench.measure.source_access import SourceImages
 from ttabench.measure.stream import Stream, arrange
 from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
-from ttabench.method.unrestored import unrestored
-from ttabench.run.summary_cache import NoMemo
+from ttabench.run.prepared_method import prepared_method
 
 M = TypeVar("M", bound=Method[Any])
 
@@ -56,11 +51,7 @@ class ClassifierAndData:
         defaults = usual_settings(cls, data.name, data.num_classes, self.classifier.architecture())
         config = make_config(cls, self.settings.get(cls.name, {}), {**defaults, **settings})
         self.shown.add(cls.name)
-        needs = cls.needs_of(config)
-        source: Any = SourceImages(lambda: self.dataset.train().images, needs, self.device, NoMemo())
-        method: Any = prepared(cls, self.classifier, config, self.seed, DeclaredSource(source, needs))
-        if lost := unrestored(method, self.classifier):
-            raise UserError(f"{cls.name}: {lost}.")
+        method: Any = prepared_method(cls, self.classifier, config, self.seed, data, self.device)
         return method  # type: ignore[no-any-return]
 
     def images(self, severity: int, batch_size: int) -> Stream:

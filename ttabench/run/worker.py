@@ -22,12 +22,9 @@ from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnusableModel, UserError, exit_is_an_error, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
-from ttabench.measure.declared_source import DeclaredSource
-from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
-from ttabench.method.unrestored import unrestored
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
@@ -43,9 +40,10 @@ from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imp
 from ttabench.registry import method as find_method
 from ttabench.run.cell_images import images_of
 from ttabench.run.kept_objects import WorkerState
+from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
-from ttabench.run.summary_cache import NoMemo, SourceCache
+from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
@@ -261,11 +259,7 @@ class Worker:
         whole = undrawn(dataset)  # whose training images a draw has
         identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name))
         cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
-        source = kind(lambda: dataset.train().images, needs, self.device, NoMemo(), cache)
-        declared: Any = DeclaredSource(source, needs)
-        method = prepared(cls, classifier, config, cell.seed, declared)
-        if lost := unrestored(method, classifier):
-            raise UnusableModel(lost)
+        method = prepared_method(cls, classifier, config, cell.seed, dataset, self.device, kind, cache)
         settings_alarm = ""
         if cls.check is not Method.check:
             settings_alarm = method.check(self._clean_logits(cell))

@@ -629,8 +629,8 @@ def test_a_method_that_a_reset_does_not_restore_is_refused(
     (result,) = setting.run(CELL)
     assert (result.status, result.reason) == (
         "failed",
-        "reset() loses the hooks of the parameter `model.net.fc.weight`; change gradients in adapt(), or "
-        "hook the layer with a method of the class",
+        "toy: reset() loses the hooks of the parameter `model.net.fc.weight`; change gradients in adapt(), "
+        "or hook the layer with a method of the class.",
     )
 
 

@@ -136,8 +136,10 @@ def generate(
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
     if jpeg:
         content["jpeg"] = jpeg
+    if training_set := clean_sets.get("train.npz"):
+        content[TRAIN] = _digest(training_set)
     # A wrong folder is refused before anything is written into it.
-    _manifest_of_same(folder, content, clean_sets)
+    _manifest_of_same(folder, content)
     tasks = [
         Task(folder, c, s, seed, frost_folder, jpeg)
         for c in sorted(corruptions, key=lambda c: (c not in SLOW, KNOWN_CORRUPTIONS.index(c)))
@@ -238,9 +240,7 @@ def _digest(data: Labelled) -> str:
     return digest.hexdigest()
 
 
-def _manifest_of_same(
-    folder: Path, content: Mapping[str, Any], clean_sets: Mapping[str, Labelled]
-) -> dict[str, Any]:
+def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """The folder's manifest, {} for a new folder. Raises UserError if it was made from something else."""
     if manifest := read_manifest(folder):
         # Of both: what is left out at its default, such as jpeg, is a difference too.
@@ -250,8 +250,8 @@ def _manifest_of_same(
                 f"{folder} was made from something else ({', '.join(different)} differ); "
                 "choose another name, or delete it."
             )
-        train = clean_sets.get("train.npz")
-        if train and (held := _train_digest(folder, manifest)) and held != _digest(train):
+        given = content.get(TRAIN)
+        if given and (held := _train_digest(folder, manifest)) and held != given:
             raise UserError(
                 f"{folder} has another training set than that of --train; leave --train out, choose another "
                 "name, or delete the folder."
@@ -279,10 +279,10 @@ def _start(folder: Path, content: dict[str, Any], clean_sets: Mapping[str, Label
     The manifest is written first. So a folder with anything in it can always be continued. A file that holds
     its images already is not written again: a sweep that reads it would refuse its cell.
     """
-    before = _manifest_of_same(folder, content, clean_sets)
+    before = _manifest_of_same(folder, content)
     manifest = dict(before or content)
-    if train := clean_sets.get("train.npz"):
-        manifest[TRAIN] = _digest(train)
+    if TRAIN in content:
+        manifest[TRAIN] = content[TRAIN]
     if manifest != before:
         manifest = _add_to_manifest(folder, {}, manifest)
     for file, data in clean_sets.items():
