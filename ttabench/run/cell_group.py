@@ -60,7 +60,7 @@ class CellGroup:
             emit(Done((result,)))
 
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
-        worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores)
+        worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores, self.done)
         use_gpu(self.device, self.device_memory)
         known = entry_points(METHODS)
         with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
@@ -71,7 +71,7 @@ class CellGroup:
                     continue
                 try:
                     if trouble := share.trouble(chain):
-                        worker.give_up(share.left(chain), trouble, stored)
+                        worker.give_up(share.left(self.to_do(chain)), trouble, stored)
                     else:
                         worker.run(chain, stored)
                 finally:

@@ -43,6 +43,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
+from ttabench.run.results_to_store import results_to_store
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
@@ -58,6 +59,7 @@ class Worker:
     """Runs cells. Datasets, classifiers and methods are kept in `state` for the next job.
 
     scores   the label-free scores of cells: "cheap", or "all", which need further forward passes.
+    done     ids of cells that have a result, which no failure replaces.
     """
 
     state: WorkerState
@@ -65,13 +67,14 @@ class Worker:
     device: str
     emit: Emit
     scores: str = "cheap"
+    done: frozenset[str] = frozenset()
 
     def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
         """Run cells, store their results and hand each to `stored`.
 
         Raises UserError only where results cannot be stored.
         """
-        for result in self.results_of(cells):
+        for result in results_to_store(self.results_of(cells), self.done):
             self.writer().append(result)
             stored(result)
 

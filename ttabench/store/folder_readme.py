@@ -24,9 +24,13 @@ ttabench sweep --config {0}/sweep.toml --out {0}    # go on where it stopped
 
 
 def write_readme(store: Store) -> Path | None:
-    """Write it; its path, or None where the folder has a README of somebody else or cannot be written."""
+    """Write it; its path, or None where the folder was moved away, has a README of somebody else or cannot be
+    written.
+    """
     path = store.root / NAME
     try:
+        if not store.manifest.is_file():
+            return None
         if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
             return None
         text = readme(Contents.of(store.latest_as(facts, quick=True).values()), store.root.name)

@@ -144,10 +144,10 @@ def run_cells(
             with closing(running) as events:
                 failed = agenda.failed + follow(events, groups, engine.workers, loggers)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
-            console.print(
-                f"\nInterrupted. What is finished is stored in {printable(str(out))}; "
-                "the same command goes on from there."
-            )
+            anew = "begins again, because of --overwrite always"
+            then = anew if draft.overwrite == "always" else "goes on from there"
+            kept = f"What is finished is stored in {printable(str(out))}"
+            console.print(f"\nInterrupted. {kept}; the same command {then}.")
             raise
         finally:
             if begun is None:

@@ -10,6 +10,7 @@ from ttabench.cell import Result
 from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died, Executor
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
+from ttabench.run.results_to_store import results_to_store
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.system.work_claims import WorkClaims
@@ -65,8 +66,6 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
     results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
     known = {result.cell.cell_id for result in results}
     left = [cell for cell in left if cell.cell_id not in known]
-    if all(cell.cell_id in event.job.done for cell in left):  # another process has stored what was to do
-        return results
     lost: list[Result] = []
     for cell in left:
         reason = event.reason
@@ -74,6 +73,8 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
             at = lost[0].cell
             reason = f"{at.corruption}-{at.severity}, earlier in this continual run, failed"
         lost.append(Result(cell=cell, status="failed", reason=reason))
-    with closing(store.writer()) as writer:
-        writer.extend(lost)
+    lost = list(results_to_store(lost, event.job.done))
+    if lost:  # otherwise another process has stored what was to do
+        with closing(store.writer()) as writer:
+            writer.extend(lost)
     return [*results, *lost]

@@ -244,6 +244,21 @@ def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     assert not cells["alarm"].str.contains("imports").any()  # sending progress is not an import
 
 
+@pytest.mark.parametrize(
+    ("overwrite", "then"),
+    [("stale", "goes on from there"), ("always", "begins again, because of --overwrite")],
+)
+def test_an_interrupted_sweep_says_what_the_same_command_does(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, overwrite: str, then: str
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker.Worker, "run", interrupted)
+    output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--overwrite", overwrite)
+    assert f"the same command {then}" in " ".join(output.err.split())
+
+
 def test_fail_fast_stops(ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tent, "adapt", lambda self, x: x)
     output = ttabench("sweep", *SMALL, *HERE, "--out", out, "--fail-fast")

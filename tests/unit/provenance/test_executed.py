@@ -60,6 +60,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.method.unrestored": "refuses methods that a reset does not restore",
     "ttabench.method.spelling": "reads settings; they are in the identity of a result",
     "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
+    "ttabench.run.results_to_store": "leaves out failures of cells that have a number",
     "ttabench.run.replaced_torch": "refuses methods that replace a part of torch",
     "ttabench.run.shared_folder": "shares work between processes",
     "ttabench.run.summary_cache": "keeps what the source gives; files are named by the code that makes them",

@@ -746,6 +746,20 @@ def failing(monkeypatch: pytest.MonkeyPatch, problem: BaseException) -> None:
     monkeypatch.setattr(Toy, "adapt", adapt)
 
 
+def test_a_failure_replaces_no_result_of_a_continual_run_that_begins_again(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.one()
+    failing(monkeypatch, ValueError("no such thing"))
+    setting.worker = replace(setting.worker, done=frozenset({CELL.cell_id}))
+    (snow,) = setting.run(CELL, SNOW)
+    assert snow.reason == "fog-5, earlier in this continual run, failed: ValueError: no such thing"
+    latest = Store.at(setting.worker.results).latest()
+    assert {cell_id: record.result.status for cell_id, record in latest.items()} == {
+        CELL.cell_id: "ok", SNOW.cell_id: "failed"
+    }  # fmt: skip
+
+
 def test_after_a_failure_the_rest_of_a_continual_run_fails_and_the_next_run_does_not(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

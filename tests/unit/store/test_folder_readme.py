@@ -53,6 +53,12 @@ def test_a_readme_of_somebody_else_is_left_alone(store: Store) -> None:
     assert "old" not in path.read_text()
 
 
+def test_a_folder_that_was_moved_away_is_not_made_again(store: Store) -> None:
+    store.root.rename(store.root.with_name("elsewhere"))
+    assert write_readme(store) is None
+    assert not store.root.exists()
+
+
 def test_several_codes_are_counted(store: Store) -> None:
     (one, *_) = store.latest_as(facts).values()
     found = Contents.of([one, one, one._replace(code="ttabench 9", machine="other")])

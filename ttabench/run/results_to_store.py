@@ -1,0 +1,29 @@
+"""Which results of a continual run that begins again are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from ttabench.cell import Result
+
+__all__ = ["results_to_store"]
+
+
+def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterator[Result]:
+    """The results of one continual run, in order, without failures of cells that have a result already.
+
+    Such cells run again only because others go on from them. Their failure becomes a part of the reason of
+    the cells that fail after them.
+
+    done  ids of the cells that have a result.
+    """
+    first: Result | None = None
+    for result in results:
+        if result.status == "failed":
+            first = first or result
+            if result.cell.cell_id in done:
+                continue
+            if first.cell.cell_id in done:
+                result = replace(result, reason=f"{result.reason}: {first.reason}")
+        yield result
