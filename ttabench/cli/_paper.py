@@ -325,8 +325,9 @@ def _prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
         facts.missing.pop(each, None)
     network = network_of(asked_for.arch)
     own = not asked.archs and task.arch == asked_for.arch  # published weights that the paper names
-    if not own and task.arch not in (network, *facts.nets.get(network, ())):
-        facts.nets.setdefault(network, []).append(task.arch)
+    arch = resolve_model(task.arch, dataset(task.dataset)).name  # as in the results
+    if not own and arch not in (network, *facts.nets.get(network, ())):
+        facts.nets.setdefault(network, []).append(arch)
     return task
 
 

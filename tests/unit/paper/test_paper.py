@@ -24,7 +24,7 @@ from ttabench.models.resolve import resolve_trainable
 from ttabench.paper import experiments
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
-from ttabench.paper.sources import weights_of
+from ttabench.paper.sources import Weights, weights_of
 from ttabench.registry import figure_names
 from ttabench_reports.published.catalog import rows
 
@@ -153,6 +153,24 @@ def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch
     for _ in range(2):
         _paper._prepared(task("resnet18"), asked, facts)
     assert facts.recipe == "own, fast"
+
+
+def test_a_network_has_the_name_that_its_results_have(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else its cells have no place in a table: `cct_2_3x2_32` is `cct_2` in results."""
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    own = str(own_cifar10(tmp_path))
+    facts, asked = _paper.Facts(), _paper.Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
+    for each_task in tasks("table1", [own]):
+        _paper._prepared(each_task, asked, facts)
+    assert facts.nets == {
+        "resnet18": ["resnet18_w16"],
+        "cct": ["cct_2"],
+        "cvt": ["cvt_2"],
+        "vit_lite": ["vit_lite"],
+    }
 
 
 def test_the_time_of_the_papers_method_is_measured_with_and_without_its_decorruptor() -> None:
