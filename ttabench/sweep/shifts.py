@@ -18,7 +18,7 @@ from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.set_checks import check_classes, check_count, check_rows, largest_set
 from ttabench.data.published.imagenet import ImageNetC
-from ttabench.data.published.imagenet_subset import severities_here, there
+from ttabench.data.published.imagenet_subset import check_measured, severities_here, there
 from ttabench.errors import UserError, unknown
 from ttabench.protocol import RAMP, StreamSpec, parse_stream
 from ttabench.sweep.grid import Grid
@@ -198,6 +198,8 @@ def _check_download(data: Dataset, shifts: Shifts) -> None:
                     f"{data.name} has no {corruption} at severity {severity} here; {there(data)}. Name these "
                     "with --corruptions and --severities, or fetch the others."
                 )
+    wanted = itertools.product(shifts.measured, shifts.all_severities)
+    check_measured(data, (f"corrupted/{name}/{level}" for name, level in wanted if name in data.corruptions))
 
 
 def _check_sets(data: Dataset, shifts: Shifts) -> None:

@@ -225,9 +225,37 @@ def test_a_partial_download_says_what_is_there(root: Path, monkeypatch: pytest.M
         resolve(grid())
     with pytest.raises(UserError, match=r"imagenet-c has no snow here; there: fog 1,2,3,4\."):
         resolve(grid(corruptions="snow"))
-    (fog(root, 1) / first_name_of(fog(root, 1))).unlink()
+    name = first_name_of(fog(root, 1))
+    for severity in range(1, 5):
+        (fog(root, severity) / name).unlink()
     with pytest.warns(UserWarning, match=r"not whole; measured on the 5 images .* as imagenet-c\[here-5\]"):
         resolve(grid(severities="1"))
+
+
+def test_corrupted_folders_with_different_images_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is the first in canonical order, and also where as many images have other names."""
+    monkeypatch.setattr("ttabench.sweep.resolve.resolve_model", FakeModel)
+    interrupted = root / "ImageNet-C" / "noise" / "gaussian_noise" / "1"
+    first = first_name_of(fog(root))
+    (interrupted / first).parent.mkdir(parents=True)
+    shutil.copy(fog(root) / first, interrupted / first)
+    with pytest.raises(UserError, match=rf"{interrupted} has 1 image and {fog(root, 1)} has 6, such as n0"):
+        resolve(grid())
+    shutil.rmtree(interrupted.parent)
+    (fog(root) / first).unlink()
+    with pytest.raises(
+        UserError, match=rf"{fog(root)} has 5 images and {fog(root, 1)} has 6, such as {first}"
+    ):
+        resolve(grid())
+    with pytest.raises(UserError, match=rf"{fog(root)} lacks 1 of the 6 images of imagenet-c\[6\]"):
+        resolve(grid(limit="6"))
+    assert resolve(grid(severities="1")).models[0].dataset.name == "imagenet-c"
+    for severity in range(1, 5):
+        (fog(root, severity) / max(fog(root, severity).rglob("*.JPEG"))).unlink()
+    with pytest.raises(UserError, match=rf"{fog(root, 1)} has 5 images and {fog(root)} has 5, such as"):
+        catalog.dataset("imagenet-c", root)
 
 
 def test_verify_takes_the_images_that_a_sweep_takes(root: Path) -> None:
@@ -242,7 +270,7 @@ def test_verify_takes_the_images_that_a_sweep_takes(root: Path) -> None:
     assert found()["warning"].endswith("measures the 5 images of each corruption that are in it, as "
                                        "imagenet-c[here-5].")  # fmt: skip
     (fog(root, 3) / first_name_of(fog(root, 3))).unlink()
-    assert "lacks 1 of the 5 images of imagenet-c[here-5]" in found()["error"]
+    assert f"{fog(root, 3)} has 4 images and {fog(root, 1)} has 5" in found()["error"]
     shutil.rmtree(fog(root, 3))
     assert "error" not in found()
     shutil.rmtree(root / "imagenet" / "val" / fakes.WNIDS[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench.subset_names import DRAW
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
@@ -139,12 +139,44 @@ class ImageNetSubset(ImageNetC):
 
 
 def open_imagenet_c(facts: PublishedDataset, root: Path, subset: str = "") -> ImageNetC:
-    """imagenet-c, or a subset of it. A folder with another number of images than published is ``here-N``."""
+    """imagenet-c, or a subset of it. A folder with another number of images than published is ``here-N``.
+
+    Raises UserError where that is not the number of all corrupted folders.
+    """
     if subset:
         return ImageNetSubset(facts, root, subset)
     whole = ImageNetC(facts, root)
     count = len(names_in(first_folder(whole)))
-    return whole if count == facts.test else ImageNetSubset(facts, root, f"here-{count}")
+    if count == facts.test:  # a sweep compares the folders that it measures: there are 75 of 50,000 images
+        return whole
+    check_same_names(whole, [path for name, path in whole.pieces().items() if name.startswith("corrupted/")])
+    return ImageNetSubset(facts, root, f"here-{count}")
+
+
+def check_measured(data: ImageNetC, pieces: Iterable[str]) -> None:
+    """Raise UserError where one of these corrupted pieces lacks an image. Only names are read."""
+    folders = [data.pieces()[piece] for piece in pieces]
+    if not isinstance(data, ImageNetSubset):
+        check_same_names(data, [first_folder(data), *folders])
+        return
+    for folder in folders:
+        data.files_in(folder)
+
+
+def check_same_names(data: ImageNetC, folders: Iterable[Path]) -> None:
+    """Raise UserError where corrupted folders hold images of other names than each other."""
+    lists: dict[tuple[str, ...], tuple[str, ...]] = {}
+    held = {folder: lists.setdefault(names, names) for folder in folders for names in [names_in(folder)]}
+    if len(lists) < 2:
+        return
+    small = min(held, key=lambda folder: len(held[folder]))
+    large = max((f for f in held if held[f] != held[small]), key=lambda folder: len(held[folder]))
+    lacking = min(set(held[large]) - set(held[small]))
+    raise UserError(
+        f"{data.name}: the corrupted folders do not hold the same images: {small} has "
+        f"{counted(len(held[small]), 'image')} and {large} has {len(held[large]):,}, such as {lacking}, "
+        "which the first lacks; fetch the rest, or move the folder that is not whole away."
+    )
 
 
 def first_folder(data: ImageNetC) -> Path:

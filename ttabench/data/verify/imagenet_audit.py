@@ -21,8 +21,9 @@ class ImageNetAudit(FolderAudit):
     def run(self) -> Iterator[Finding]:
         try:
             data = open_imagenet_c(self.facts, self.root)
-        except UserError:
-            data = None  # the audit names the reason
+        except UserError as problem:
+            yield error(str(problem))
+            return
         if not isinstance(data, ImageNetSubset):
             yield from super().run()
             return
