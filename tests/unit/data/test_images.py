@@ -20,13 +20,26 @@ def read(folder: Path) -> np.ndarray:
     return read_clean(folder).images[0]
 
 
-@pytest.mark.parametrize("factor", [1, 257])  # 257·v is v in 16 bits; v itself is almost black
-def test_16_bit_grey_is_scaled_to_8_bit(tmp_path: Path, factor: int) -> None:
+def test_16_bit_grey_is_scaled_to_8_bit(tmp_path: Path) -> None:
     path = tmp_path / "x" / "a" / "1.png"
     path.parent.mkdir(parents=True)
-    Image.fromarray(GREY.astype(np.uint16) * factor).save(path)
-    expected = GREY if factor == 257 else np.zeros_like(GREY)
-    assert (read(tmp_path / "x") == expected[..., None]).all()
+    Image.fromarray(GREY.astype(np.uint16) * 257).save(path)
+    assert (read(tmp_path / "x") == GREY[..., None]).all()
+
+
+@each("brightest", [1, 255])
+def test_8_bit_values_in_a_16_bit_file_are_refused(tmp_path: Path, brightest: int) -> None:
+    """Also one such file among many; images that are black, and dark ones of 16 bits, are read."""
+    pixels = {"0": GREY.astype(np.uint16) * 257, "1": GREY * 0, "2": GREY.astype(np.uint16) * 0}
+    pixels |= {"3": np.full_like(GREY, 256, np.uint16), "4": np.minimum(GREY, brightest).astype(np.uint16)}
+    (tmp_path / "x" / "a").mkdir(parents=True)
+    for name, image in pixels.items():
+        Image.fromarray(image).save(tmp_path / "x" / "a" / f"{name}.png")
+    with pytest.raises(UserError, match=rf"4\.png has 16 bits and no value above {brightest}, so it would"):
+        read(tmp_path / "x")
+    (tmp_path / "x" / "a" / "4.png").unlink()
+    images = read_clean(tmp_path / "x").images
+    assert [int(image.max()) for image in images] == [255, 0, 0, 1]
 
 
 def test_a_16_bit_image_and_its_8_bit_twin_are_equal_when_resized(tmp_path: Path) -> None:

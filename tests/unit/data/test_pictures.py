@@ -15,9 +15,9 @@ from tests.unit.sweep.test_shifts import asked
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.digits import Digits
-from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels
 from ttabench.data.verify.verify import verify
+from ttabench.errors import UserError
 from ttabench.sweep.resolve import resolve
 
 
@@ -113,12 +113,13 @@ def test_folders_of_images_are_looked_at_when_a_sweep_starts(tmp_path: Path, cle
     assert "snow: severity 5 has the clean images themselves." in texts
 
 
-def test_8_bits_in_files_of_16_bits_are_told(tmp_path: Path, clean: Images) -> None:
-    for row, image in enumerate(clean[:4]):
-        (tmp_path / "x" / f"{row % 2}").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[..., 0].astype(np.uint16)).save(tmp_path / "x" / f"{row % 2}" / f"{row}.png")
-    with pytest.warns(UserWarning, match="x: all pixels are 0; .* file of 16 bits are read as 0"):
-        generate(tmp_path / "x", root=tmp_path, corruptions=("brightness",), severities=(1,), workers=0)
+def test_8_bits_in_files_of_16_bits_are_refused_when_a_sweep_starts(tmp_path: Path, clean: Images) -> None:
+    for part in ("test", "fog/5"):
+        for row, image in enumerate(clean[:4]):
+            fakes.write_png(tmp_path / part / f"{row % 2}" / f"{row}.png", image)
+    Image.fromarray(clean[2, ..., 0].astype(np.uint16)).save(tmp_path / "fog" / "5" / "0" / "2.png")
+    with pytest.raises(UserError, match=r"fog/5/0/2\.png has 16 bits and no value above \d+"):
+        resolve(asked(datasets=str(tmp_path), corruptions="fog"))
 
 
 def test_domains_are_not_compared_row_by_row(tmp_path: Path, clean: Images) -> None:

@@ -55,11 +55,25 @@ def read_image(path: Path, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
+def read_checked(path: Path, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
+    """As :func:`read_image`; raises UserError for values of 8 bits in a file of 16 bits, too."""
+    pixels = read_image(path, size, fit)
+    if not pixels.any():
+        with _opened(path) as image:
+            brightest = np.asarray(image).max(initial=0) if image.mode.startswith("I") else 0
+        if 0 < brightest <= 255:
+            raise UserError(
+                f"{path} has 16 bits and no value above {brightest}, so it would be black; save it again "
+                "as an 8-bit image."
+            )
+    return pixels
+
+
 def decode(files: Sequence[Path], out: NDArray[np.uint8], size: int, fit: Fit) -> None:
     """Decode into `out` (n, size, size, 3) in threads; Pillow releases the interpreter lock."""
 
     def decode_one(index: int) -> None:
-        out[index] = read_image(files[index], size, fit)
+        out[index] = read_checked(files[index], size, fit)
 
     with ThreadPoolExecutor(available_cores()) as pool:
         for _ in pool.map(decode_one, range(len(files)), chunksize=32):

@@ -14,7 +14,7 @@ import numpy as np
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders
-from ttabench.data.files.read_image import read_image
+from ttabench.data.files.read_image import read_checked
 from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
 from ttabench.data.own.domain_folders import SPLITS, DomainFolders
@@ -204,7 +204,7 @@ def _some(data: OwnDataset, name: str, severity: int = 0) -> tuple[Images, int]:
     if isinstance(data, OwnImageFolders):
         files = files_of(data, f"{name}/{severity}" if severity else name)[0]
         return np.stack(
-            [read_image(f, data.image_size) for f in files[:: step_of(len(files), data.image_size)]]
+            [read_checked(f, data.image_size) for f in files[:: step_of(len(files), data.image_size)]]
         ), len(files)
     images = (data.corrupted(name, severity) if severity else data.test()).images
     return np.asarray(images[:: step_of(len(images), data.image_size)]), len(images)

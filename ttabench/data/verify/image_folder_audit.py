@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
-from ttabench.data.files.read_image import Fit, read_image
+from ttabench.data.files.read_image import Fit, read_checked
 from ttabench.data.published.facts import TINY_FIXED_RECORD
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
@@ -82,7 +82,7 @@ class FolderAudit(Audit):
     def _readable(self, files: Sequence[Path], fit: Fit = "exact") -> Iterator[Finding]:
         for file in files if self.deep else files[:: max(1, len(files) // SAMPLE)]:
             try:
-                read_image(file, self.facts.image_size, fit)
+                read_checked(file, self.facts.image_size, fit)
             except UserError as problem:
                 yield error(str(problem))
                 return
