@@ -29,7 +29,7 @@ from ttabench.paper.experiments import (
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import figure, view
-from ttabench.run.executors.workers import pick_executor
+from ttabench.run.executors.workers import pick_executor, pick_workers
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
@@ -213,6 +213,7 @@ def table_tasks(asked: Asked) -> list[Task]:
         "--datasets", asked.datasets, lambda name: [stands_for(name)] if stands_for(name) else DATASETS
     )
     OPTIONS["precision"].kind.check(asked.precision, "--precision")
+    pick_workers(asked.workers, pick_device(asked.device), count=1, per_gpu=asked.per_gpu)
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
     if asked.experiments and not every:
         given = {"--datasets": asked.datasets, "--archs": asked.archs}

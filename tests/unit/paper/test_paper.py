@@ -169,7 +169,7 @@ def test_a_network_has_the_name_that_its_results_have(
         "resnet18": ["resnet18_w16"],
         "cct": ["cct_2"],
         "cvt": ["cvt_2"],
-        "vit_lite": ["vit_lite"],
+        "vit_lite": ["vit_2"],
     }
 
 
@@ -261,6 +261,8 @@ def test_mistakes_are_told_before_anything_runs(
         (("--datasets", "digits-c,cifar10-c"), "digits-c and cifar10-c both stand for cifar10-c"),
         (("--datasets", "birds,digits-c"), "birds and digits-c both stand for cifar10-c"),
         (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
+        (("--workers", "x", "--dry-run"), "--workers x: expected auto"),
+        (("--device", "foo", "--scale", "0.01", "--only", "table2"), "unknown device 'foo'"),
         (("--only", "tsne", "--datasets", "nosuch", "--scale", "0.01"), "unknown dataset 'nosuch'"),
         (("--only", "tsne"), "ttabench data fetch cifar10-c"),
         (("--only", "pipeline,six-blobs", "--datasets", "digits-c"), "--datasets is for tables and for fig"),
