@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
+from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError
 from ttabench.models.architectures.compact_transformers import CompactTransformer
 from ttabench.models.checkpoints import cache
@@ -86,9 +87,7 @@ class Model(ABC):
             tensors.pop("classifier.positional_emb", None)
         head = tensors.get(f"{classifier.last}.weight")
         if head is not None and len(head) != self.dataset.num_classes:
-            raise UserError(
-                f"{file} has {len(head)} classes, but {self.dataset.name} has {self.dataset.num_classes}."
-            )
+            raise self._other_classes(str(file), len(head))
         load_weights(classifier.net, tensors, str(file), optional)
 
     def recall(self, sha256: str) -> Loaded | None:
@@ -99,8 +98,16 @@ class Model(ABC):
     def checked(self, classifier: Classifier) -> Classifier:
         """`classifier` in eval mode. Raises UserError if the dataset has another number of classes."""
         if classifier.num_classes != self.dataset.num_classes:
-            raise UserError(
-                f"{self.name} has {classifier.num_classes} classes, but {self.dataset.name} has "
-                f"{self.dataset.num_classes}."
-            )
+            raise self._other_classes(self.name, classifier.num_classes)
         return classifier.eval()
+
+    def _other_classes(self, what: str, count: int) -> UserError:
+        data = self.dataset
+        text = f"{what} has {count} classes, but {data.name} has {data.num_classes}"
+        if data.name.endswith(SUFFIX) and count > data.num_classes:
+            text += (
+                ": make the dataset again with a folder of images for each class of the network, or from an "
+                f".npz file whose labels are the network's own indices, with an image of the last, "
+                f"{count - 1}"
+            )
+        return UserError(f"{text}.")

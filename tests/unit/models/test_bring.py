@@ -74,6 +74,10 @@ class Quarters(nn.Module):
         return logits
 
 
+class OwnSquares(Squares):
+    name = "squares-c-local"
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
@@ -262,12 +266,19 @@ def test_normalisation_is_part_of_the_identity(tmp_path: Path) -> None:
         bring("cvt_2_4", squares, checkpoint=file, normalize="imagenett")
 
 
+@pytest.mark.usefixtures("nets")
 def test_other_class_counts_and_architectures_are_said_in_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "hundred.pth"
     hundred = build("cvt_2_4", dataset="any", num_classes=100, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
     torch.save(hundred.net.state_dict(), file)
     with pytest.raises(UserError, match=r"hundred\.pth has 100 classes, but squares-c has 4\."):
         bring("cvt_2_4", Squares(), checkpoint=file)
+    with pytest.raises(UserError, match=r"4: .* for each class of the network, or .* of the last, 99\."):
+        bring("cvt_2_4", OwnSquares(), checkpoint=file)
+    with pytest.raises(
+        UserError, match=r"mynets:wide has 5 classes, but squares-c-local has 4: .* the last, 4\."
+    ):
+        bring("mynets:wide", OwnSquares())
     torch.save(small().net.state_dict(), file)
     with pytest.raises(UserError, match="is of another architecture"):
         bring("resnet20", Squares(), checkpoint=file)
