@@ -367,6 +367,33 @@ def test_other_sizes_are_resized_to_the_nearest_or_on_request(
     assert data.test().images.shape == (4, 64, 64, 3)
 
 
+@each("first, then", [((224, 224), (375, 500)), ((40, 40), (224, 224)), ((40, 50), (50, 40))])
+def test_images_of_mixed_sizes_need_a_size(
+    tmp_path: Path, first: tuple[int, int], then: tuple[int, int]
+) -> None:
+    """Whichever comes first, and in the training set too."""
+    for row, (height, width) in enumerate((first, then)):
+        fakes.write_png(tmp_path / "x" / "a" / f"{row}.png", np.full((height, width, 3), row, np.uint8))
+    says = (
+        rf"x has images of mixed sizes: .*0\.png has {first[1]}×{first[0]} pixels and .*1\.png has "
+        rf"{then[1]}×{then[0]}; name the size that all are resized to: --size 32, --size 64 or --size 224\."
+    )
+    if first == (40, 50):  # of equally many pixels, the narrower one is the first
+        says = r"1\.png has 40×50 pixels and .*0\.png has 50×40; name"
+    with pytest.raises(UserError, match=says):
+        generate(tmp_path / "x", root=tmp_path, **SMALL)
+    with pytest.raises(UserError, match=says):
+        read_clean(tmp_path / "x")
+    assert read_clean(tmp_path / "x", 224).images[:, 0, 0, 0].tolist() == [0, 1]
+
+
+def test_one_file_of_another_size_among_many_is_resized_too(tmp_path: Path) -> None:
+    for row in range(120):
+        side = 224 if row != 1 else 256
+        fakes.write_png(tmp_path / "x" / "a" / f"{row:03}.png", np.full((side, side, 3), row, np.uint8))
+    assert read_clean(tmp_path / "x", 224).images[:, 0, 0, 0].tolist() == list(range(120))
+
+
 def test_resizing_takes_the_centred_square(tmp_path: Path) -> None:
     wide = np.zeros((64, 192, 3), np.uint8)
     wide[:, 64:128] = 255

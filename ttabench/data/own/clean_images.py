@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.data.dataset import Labelled
-from ttabench.data.files.already_cropped import already_cropped
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
@@ -54,10 +53,10 @@ def _read_folders(source: Path, size: int) -> Labelled:
     files, labels = labelled_files(source, classes)
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")
-    width, height = image_size(files[0])
+    side = size
     if not size:
-        _check_size(source, width, height)
-    side = size or width
+        side, height = _common_size(source, files)
+        _check_size(source, side, height)
     images = np.empty((len(files), side, side, 3), np.uint8)
     decode(files, images, side, _fit(files, size))
     return Labelled(images, np.asarray(labels, np.int64))
@@ -66,14 +65,13 @@ def _read_folders(source: Path, size: int) -> Labelled:
 def automatic_size(source: Path) -> int:
     """The size that images of another size than 32, 64 or 224 pixels are resized to; 0 where none need be.
 
-    It is the nearest by the shorter side of the first image. Raises UserError for a folder without images.
+    It is the nearest by the shorter side. Raises UserError for files of mixed sizes.
     """
     if source.is_dir():
-        classes = class_folders(source)
-        files = [file for name in classes[:1] for file in image_files(source / name)[:1]]
+        files = [file for name in class_folders(source) for file in image_files(source / name)]
         if not files:
             return 0
-        width, height = image_size(files[0])
+        width, height = _common_size(source, files)
     elif source.is_file():
         height, width = _open_npz(source).images.shape[1:3]
     else:
@@ -81,12 +79,28 @@ def automatic_size(source: Path) -> int:
     return 0 if width == height and width in SIZES else nearest_size(min(width, height))
 
 
+def _common_size(source: Path, files: Sequence[Path]) -> tuple[int, int]:
+    """Width and height of the files, from their headers. Raises UserError where they have several sizes."""
+    of_size: dict[tuple[int, int], Path] = {}
+    for file in files:
+        of_size.setdefault(image_size(file), file)
+    by_area = sorted(of_size, key=lambda size: (size[0] * size[1], size))
+    small, large = by_area[0], by_area[-1]
+    if len(of_size) > 1:
+        raise UserError(
+            f"{source} has images of mixed sizes: {of_size[small]} has {small[0]}×{small[1]} pixels and "
+            f"{of_size[large]} has {large[0]}×{large[1]}; name the size that all are resized to: --size 32, "
+            "--size 64 or --size 224."
+        )
+    return small
+
+
 def _fit(files: Sequence[Path], size: int) -> Fit:
     if not size:
         return "exact"
     if size != IMAGENET_SIZE:
         return "cover"
-    return "exact" if already_cropped(files, size) else "imagenet"
+    return "exact" if all(image_size(file) == (size, size) for file in files) else "imagenet"
 
 
 def check_level(source: Path, classes: Sequence[str]) -> None:
