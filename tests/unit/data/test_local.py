@@ -563,6 +563,22 @@ def test_an_existing_folder_of_images(tmp_path: Path) -> None:
         catalog.dataset(str(folder)).corrupted("frost", 3)
 
 
+@each("sides", [[(40, 50), (30, 60)], [(48, 48), (48, 60)], [(64, 64), (64, 64)]])
+def test_clean_images_of_another_size_than_the_corrupted_ones(
+    tmp_path: Path, sides: list[tuple[int, int]]
+) -> None:
+    """The first clean file says nothing of the size that all must have."""
+    folder = tmp_path / "Birds-C"
+    fakes.make_folders_c(folder, ("crow", "owl"), 1, 48)
+    for name, shape in zip(("crow", "owl"), sides, strict=True):
+        fakes.write_png(folder / "test" / name / "0.png", np.zeros((*shape, 3), np.uint8))
+    name, (height, width) = ("crow", sides[0]) if sides[0] != (48, 48) else ("owl", sides[1])
+    with pytest.raises(UserError) as refused:
+        catalog.dataset(str(folder))
+    assert " has 48×48 pixels, and the clean one " in str(refused.value)
+    assert f"test/{name}/0.png has {width}×{height}; bring all clean images to 48×48" in str(refused.value)
+
+
 def test_a_folder_without_anything_says_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no clean test set: put test\.npz"):
         catalog.dataset(str(tmp_path))

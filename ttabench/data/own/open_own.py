@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
-from ttabench.data.files.image_folders import find_corruptions
+from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
+from ttabench.data.files.read_image import image_size
 from ttabench.data.files.whole_archive import check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
 from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.own_image_folders import STATISTICS_FROM, OwnImageFolders
 from ttabench.errors import UserError
 
 
@@ -23,6 +24,7 @@ def open_own(folder: Path) -> OwnDataset:
     if is_ccc(folder):
         return CCCShards(folder)
     if names := corruptions_in(folder):
+        _check_clean_size(folder, _severity_folders(find_corruptions(folder)[names[0]])[0])
         data = OwnImageFolders(folder)
         data.corruptions = tuple(names)
         return data
@@ -54,6 +56,31 @@ def corruptions_in(folder: Path) -> list[str]:
 
 def _severity_folders(path: Path) -> list[Path]:
     return [path / str(s) for s in SEVERITIES if (path / str(s)).is_dir()]
+
+
+def _check_clean_size(folder: Path, corrupted: Path) -> None:
+    """Raise UserError where clean images have another size than the first one of a `corrupted` folder.
+
+    The size of a dataset is that of the corrupted images: clean ones may not be cropped yet. Some of them are
+    looked at, as where the folder is opened.
+    """
+    clean = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
+    files, shifted = _images(clean) if clean else [], _images(corrupted)
+    if not shifted:
+        return
+    size = image_size(shifted[0])
+    for file in files[:: max(1, len(files) // STATISTICS_FROM)]:
+        if (other := image_size(file)) != size:
+            width, height = size
+            raise UserError(
+                f"{folder}: the corrupted image {shifted[0]} has {width}×{height} pixels, and the clean one "
+                f"{file} has {other[0]}×{other[1]}; bring all clean images to {width}×{height}, as "
+                "the corrupted ones were before."
+            )
+
+
+def _images(folder: Path) -> list[Path]:
+    return [file for name in class_folders(folder) for file in image_files(folder / name)]
 
 
 def _check_severities(folder: Path) -> None:
