@@ -60,18 +60,22 @@ class CellGroup:
             emit(Done((result,)))
 
         share = state.keep("share", self.results, lambda: Share(self.results, dict(self.start)), limit=1)
-        worker = Worker(state, self.results, self.device, share.reporting(emit), self.scores, self.done)
+        told = share.reporting(emit)
         use_gpu(self.device, self.device_memory)
         known = entry_points(METHODS)
         with refused_imports({known[c.method].module for c in self.cells if c.method in known}):
             for chain in self.chains:
                 check_gpu(self.device)
-                if not share.take(chain, self.to_do(chain)):
+                todo = self.to_do(chain)
+                if not share.take(chain, todo):
                     emit(Elsewhere(tuple(cell.cell_id for cell in chain)))
                     continue
                 try:
+                    left = share.left(todo)
+                    done = {cell.cell_id for cell in chain} - {cell.cell_id for cell in left}
+                    worker = Worker(state, self.results, self.device, told, self.scores, frozenset(done))
                     if trouble := share.trouble(chain):
-                        worker.give_up(share.left(self.to_do(chain)), trouble, stored)
+                        worker.give_up(left, trouble, stored)
                     else:
                         worker.run(chain, stored)
                 finally:
@@ -83,7 +87,10 @@ class CellGroup:
 
         finished   ids of cells whose results are stored. A chain that is half done starts again.
         """
-        left = [chain for chain in self.chains if any(cell.cell_id not in finished for cell in chain)]
+        left = [
+            chain for chain in self.chains
+            if any(cell.cell_id not in finished for cell in self.to_do(chain))
+        ]  # fmt: skip
         return self._part(left[:1]), self._part(left[1:])
 
     def _part(self, chains: list[Chain]) -> CellGroup | None:

@@ -14,7 +14,7 @@ def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterat
     """The results of one continual run, in order, without failures of cells that have a result already.
 
     Such cells run again only because others go on from them. Their failure becomes a part of the reason of
-    the cells that fail after them.
+    the cells that fail after them, which get its traceback too.
 
     done  ids of the cells that have a result.
     """
@@ -25,5 +25,6 @@ def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterat
             if result.cell.cell_id in done:
                 continue
             if first.cell.cell_id in done:
-                result = replace(result, reason=f"{result.reason}: {first.reason}")
+                reason = f"{result.reason}: {first.reason}"
+                result = replace(result, reason=reason, details=first.details)
         yield result

@@ -111,6 +111,8 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
     assert running is not None
     assert rest is not None
     assert (running.cells, rest.cells) == (tuple(todo[:2]), tuple(todo[2:4]))
+    done = replace(running, chains=(*running.chains, *rest.chains), done=frozenset({todo[0].cell_id}))
+    assert done.split({todo[1].cell_id})[0] == replace(done, chains=rest.chains)  # its first cell may fail
 
 
 def test_units_and_events_are_light_to_load(cell: Cell, tmp_path: Path) -> None:
