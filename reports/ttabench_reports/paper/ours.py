@@ -35,6 +35,7 @@ class Found:
     clean   clean accuracy of the source classifier, percent.
     seeds   how many seeds the accuracies are of: those that every measured corruption has, or the fewest.
     why     where a number is missing, the reason.
+    stale   the ids of its cells that were measured with other code than is installed.
     about   the last measured cell: settings, protocol, device.
     """
 
@@ -42,6 +43,7 @@ class Found:
     clean: float = math.nan
     seeds: int = 0
     why: str = ""
+    stale: frozenset[str] = frozenset()
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def value(self, corruption: str) -> float:
@@ -97,6 +99,10 @@ class Ours:
             self._found[key] = self._find(dataset, arch, method, severity, settings)
         return self._found[key]
 
+    def shown(self) -> list[Found]:
+        """The measured rows that tables have looked up so far."""
+        return [one for one in self._found.values() if one.about]
+
     def _find(
         self, dataset: str, arch: str, method: str, severity: int, settings: Mapping[str, Any]
     ) -> Found:
@@ -132,7 +138,8 @@ class Ours:
             why, seeds = "no seed has all corruptions", int(measured.groupby("corruption").size().min())
         clean = float(measured["clean_accuracy"].iloc[-1])
         about = {str(name): value for name, value in measured.iloc[-1].items()}
-        return Found(values, clean, seeds, why, about)
+        stale = frozenset(measured.loc[measured["stale"], "cell_id"])
+        return Found(values, clean, seeds, why, stale, about)
 
     def _of_network(self, dataset: str, arch: str) -> pd.DataFrame:
         """The cells of a network on a dataset, in the order in which they were written.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from ttabench.errors import counted
 from ttabench_reports.cells.frames import USUAL, differences_in
 from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
@@ -24,8 +25,11 @@ UNSTATED = ("epochs", "lr", "warmup", "regulariser", "confident")
 """Settings of the paper's method that the paper does not state."""
 
 
-def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
-    """`facts` are those that ``ttabench paper`` keeps in its folder, and `other_images`: see `write`."""
+def sentences(ours: Ours, facts: Mapping[str, Any], timed: Ours | None = None) -> list[str]:
+    """What differs, of the rows that the tables have looked up in `ours`, and in `timed` for time and memory.
+
+    `facts` are those that ``ttabench paper`` keeps in its folder, and `other_images`: see `write`.
+    """
     found = [
         one for dataset in theirs.DATASETS for arch in theirs.ARCHS
         if (one := of_paper(ours, dataset, arch, METHOD)).about
@@ -35,7 +39,7 @@ def sentences(ours: Ours, facts: Mapping[str, Any]) -> list[str]:
         *_networks(ours, facts),
         *_method(found),
         *_protocol(ours),
-        *_rest(found, facts),
+        *_rest(found, [*ours.shown(), *(timed.shown() if timed else ())], facts),
     ]
 
 
@@ -152,17 +156,16 @@ def _protocol(ours: Ours) -> Iterator[str]:
             )
 
 
-def _rest(found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
+def _rest(found: Sequence[Found], shown: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
     for precision in sorted({str(one.about["precision"]) for one in found} - {"float32"}):
         archs = sorted(
             {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}
         )
         yield f"Precision: {', '.join(archs)} in {precision}; the paper does not state its own."
-    seeds = sorted({one.seeds for one in found})
+    seeds = sorted({one.seeds for one in shown})
     if seeds:
         yield f"Seeds: {' or '.join(map(str, seeds))} per cell here; the paper does not state them."
-    stale = sum(bool(one.about["stale"]) for one in found)
-    if stale:
-        yield f"{stale} rows of the paper's method were measured with other code than is installed."
+    if stale := frozenset[str]().union(*(one.stale for one in shown)):  # rows of two tables share cells
+        yield f"Measured with other code than is installed: {counted(len(stale), 'cell')} of the tables."
     if facts.get("scale", 1) < 1:
         yield f"This is a rehearsal at {facts['scale']:g} of the size: its numbers mean nothing."

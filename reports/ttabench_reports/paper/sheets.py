@@ -289,10 +289,10 @@ def time(runtime: Ours) -> Sheet:
         "The paper's Section 5.2: time and memory: ResNet18, "
         f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
     )
-    device = next(
-        (str(f.about["processor"]) for f in runtime._found.values() if f.about.get("processor")), ""
-    )
-    footer = f"Ours: on {device}. " if device else ""
+    devices = sorted({str(one.about["processor"]) for one in runtime.shown()} - {"", "nan"})
+    footer = f"Ours: on {' and '.join(devices)}. " if devices else ""
+    if len(devices) > 1:
+        footer += "Rows of different devices cannot be compared. "
     footer += (
         "Paper: on an NVIDIA H100; its index takes about 2 ms and 570 MB per batch of 128. An epoch is a "
         "pass over the images; of an online method, its only one. What is done once, such as scoring, is "

@@ -73,7 +73,7 @@ def write(
     figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
     words = {name: _caption(name, facts.get("drawn", {}).get(name, {})) for name in WORDS}
     said = {
-        "settings": sentences(ours, facts), "verdict": [] if small else verdict(ours),
+        "settings": sentences(ours, facts, timed), "verdict": [] if small else verdict(ours),
         "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip

@@ -368,3 +368,24 @@ def test_the_papers_numbers_are_whole(dataset: str) -> None:
     for arch in theirs.ARCHS:
         for method in ("source", "quantile_paper"):
             assert theirs.accuracy(dataset, arch, method) > 0
+
+
+def test_stale_cells_and_seeds_are_those_of_all_tables() -> None:
+    source, tent = measured("source", seeds=(0,)), measured("tent", seeds=(0, 1))
+    tent.loc[[0, 3], "stale"] = True
+    made = ours(source, tent)
+    alone = measured("tent", dataset="cifar100-c", corruptions=("gaussian_noise",), seeds=(0,))
+    timed = ours(alone.assign(stale=True, cell_id="timed"))
+    sheets.every(made, timed)
+    said = sentences(made, {}, timed)
+    assert "Measured with other code than is installed: 3 cells of the tables." in said
+    assert "Seeds: 1 or 2 per cell here; the paper does not state them." in said
+
+
+def test_the_table_of_times_names_every_device() -> None:
+    one, other = (
+        measured(name, dataset="cifar100-c", corruptions=("gaussian_noise",)) for name in ("tent", "cotta")
+    )
+    footer = sheets.time(ours(one, other.assign(processor="AMD EPYC"))).footer
+    assert "on AMD EPYC and NVIDIA H200. Rows of different devices cannot be compared." in footer
+    assert "on NVIDIA H200. Paper" in sheets.time(ours(one, other)).footer
