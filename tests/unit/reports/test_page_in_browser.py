@@ -137,7 +137,8 @@ def test_paper_has_what_is_shown_with_its_caption_and_no_controls(
 
 
 def test_every_table_has_a_caption_and_every_drawing_a_label(open_page: Any) -> None:
-    bare = "return [...document.querySelectorAll('table')].filter((t) => !t.caption?.innerText.trim()).length"
+    tables = "[...document.querySelectorAll('table')]"
+    bare = f"return {tables}.filter((t) => !t.caption?.textContent.trim()).length"
     assert script(open_page, bare) == 0
     labels = script(
         open_page,
