@@ -1,13 +1,18 @@
-"""Which results of a continual run that begins again are stored."""
+"""Failures in a continual run: what the cells after one say, and which are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from ttabench.cell import Result
+from ttabench.cell import Cell, Result
 
-__all__ = ["results_to_store"]
+__all__ = ["failed_before", "results_to_store"]
+
+
+def failed_before(cell: Cell) -> str:
+    """Why the cells after a failed one fail."""
+    return f"{cell.corruption}-{cell.severity}, earlier in this continual run, failed"
 
 
 def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterator[Result]:

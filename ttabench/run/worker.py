@@ -43,7 +43,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
-from ttabench.run.results_to_store import results_to_store
+from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
@@ -89,10 +89,7 @@ class Worker:
         for cell in cells:
             try:
                 if first_failed is not None:
-                    raise UnusableModel(
-                        f"{first_failed.corruption}-{first_failed.severity}, "
-                        "earlier in this continual run, failed"
-                    )
+                    raise UnusableModel(failed_before(first_failed))
                 if method is None:
                     self.tell(cell, "preparing the method")
                     with explained(), own_settings():  # what an import sets would hold for one cell alone

@@ -10,7 +10,7 @@ from ttabench.cell import Result
 from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died, Executor
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
-from ttabench.run.results_to_store import results_to_store
+from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.system.work_claims import WorkClaims
@@ -66,14 +66,11 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
     results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
     known = {result.cell.cell_id for result in results}
     left = [cell for cell in left if cell.cell_id not in known]
-    lost: list[Result] = []
-    for cell in left:
-        reason = event.reason
-        if lost:
-            at = lost[0].cell
-            reason = f"{at.corruption}-{at.severity}, earlier in this continual run, failed"
-        lost.append(Result(cell=cell, status="failed", reason=reason))
-    lost = list(results_to_store(lost, event.job.done))
+    reasons = [event.reason, *(failed_before(left[0]) for _ in left[1:])]
+    failed = [
+        Result(cell=cell, status="failed", reason=why) for cell, why in zip(left, reasons, strict=False)
+    ]
+    lost = list(results_to_store(failed, event.job.done))
     if lost:  # otherwise another process has stored what was to do
         with closing(store.writer()) as writer:
             writer.extend(lost)
