@@ -35,6 +35,7 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config, spell, usual_settings
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
+from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.noise import unchanged
@@ -89,7 +90,10 @@ class Adapted(nn.Module):
         if not len(x):
             return self._no_logits(x)
         try:
-            with _learning(), self._generator.used(), self._of_size(x), explained():
+            with (
+                _learning(), self._generator.used(), self._of_size(x), explained(),
+                even_threads(self.method.model),
+            ):  # fmt: skip
                 logits = self.method.adapt(_tracked(x))
         except CheckpointError:
             raise UserError(
@@ -241,7 +245,7 @@ def adapt(
         raise UserError(
             f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
-    with adapted._generator.used(), explained():
+    with adapted._generator.used(), explained(), even_threads(classifier):
         images: Any = None
         if source is not None:
             given = SourceBatches(source, needs, _device(classifier), _dtype(classifier))
@@ -336,6 +340,7 @@ def evaluate(
         of_size(height, width, adapted._image_size),
         explained(),
         matrix_products(chosen.precision, device),
+        even_threads(method.model),
     ):
         course = Course()
         scored_cell = score_cell(

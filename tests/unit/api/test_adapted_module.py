@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ttabench
+from tests.unit.data_fakes import clean_images, labels_for
 from ttabench.api.moving import moved_to
 
 METHODS = ("tent", "cotta", "eata", "quantile", "rotta")
@@ -53,6 +54,24 @@ def test_a_loop_of_evaluation_changes_no_logits(method: str, net: nn.Module, x: 
     plain.reset()
     assert torch.equal(plain(x), used(x))
     assert torch.equal(copy.deepcopy(used)(x), plain(x))
+
+
+def test_one_thread_computes_gradients_that_would_overwrite_memory_in_several(x: Tensor) -> None:
+    seen: set[int] = set()
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 16, 1, stride=2), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+    net[2].register_full_backward_hook(lambda *_: seen.add(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        adapted = ttabench.adapt(net, "rmt", source=[x, x.flip(0)])
+        adapted(x)
+        ttabench.evaluate(adapted, clean_images(16), labels_for(16, 10))
+        assert (seen, torch.get_num_threads()) == ({1}, 4)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -106,6 +106,16 @@ def test_training_learns_and_what_it_returns_is_what_is_stored(monkeypatch: pyte
     assert loaded.recipe["epochs"] == 6
 
 
+@each("batch_size, threads", [(17, 1), (18, 3), (16, 4)])
+def test_threads_divide_the_batch_where_torch_would_overwrite_memory(
+    batch_size: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(TINY, batch_size=batch_size, threads=4, epochs=1)
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: recipe)
+    assert train("resnet18_w8", Bars()).note["threads"] == threads
+    assert train("resnet20", Bars()).note["threads"] == 4  # it has no such layer
+
+
 def test_a_network_that_guesses_after_training_is_told_as_a_brought_one_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ttabench.errors import UserError, counted
 from ttabench.method import Method
+from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.noise import noise_for
 from ttabench.nn import norm_affine
 
@@ -148,7 +149,7 @@ def _without_gradient(model: nn.Module, learned: Collection[str], image_size: in
     """
     model.zero_grad()
     try:
-        with _trial(model, image_size, images=not learned) as (logits, x):
+        with even_threads(model), _trial(model, image_size, images=not learned) as (logits, x):
             # Not the sum: the softmax of some losses would have no gradient at it.
             torch.autograd.backward((logits * torch.randn_like(logits)).sum())
     except RuntimeError:  # no part of the logits has a gradient, or a part of them lacks what it needs

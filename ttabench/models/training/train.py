@@ -28,6 +28,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, first_line
 from ttabench.models.checkpoints.cache import save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
+from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.linear_as_convolution import LinearAsConvolution
 from ttabench.models.training.parts import Parts
@@ -83,9 +84,10 @@ def train(
     with _isolated(plan.recipe.threads, place) as threads:
         run = _Run(plan, dataset, place, precision, threads)
         run.resume()
-        while run.epoch < plan.recipe.epochs:
-            run.train_one_epoch(on_progress or (lambda _: None))
-        run.finish()
+        with even_threads(run.classifier, run.batch_size):
+            while run.epoch < plan.recipe.epochs:
+                run.train_one_epoch(on_progress or (lambda _: None))
+            run.finish()
 
 
 class _Run:
