@@ -45,6 +45,7 @@ from ttabench.models.soundness.usable_tensors import check_tensors
 from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
 from ttabench.run.prepared_method import check_restorable
+from ttabench.sweep.batch_rate import RATE, settings_for_batch
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
@@ -76,6 +77,7 @@ class Adapted(nn.Module):
         self.method = method
         self._seed = seed
         self._image_size = image_size
+        self._rate_given = False
         self._generator = OwnGenerator(_device(method.model), seed)
         self._pixels = PixelCheck()
         self._follow()
@@ -245,6 +247,7 @@ def adapt(
         raise UserError(
             f"{type(model).__name__} cannot be copied ({failure}), and a method works on a copy."
         ) from None
+    adapted._rate_given = RATE in settings
     with adapted._generator.used(), explained(), even_threads(classifier):
         images: Any = None
         if source is not None:
@@ -302,11 +305,8 @@ def evaluate(
             raise unknown("field of a protocol", name, PROTOCOL_FIELDS)
         if name in WHOLE and type(value) is not int:
             raise UserError(f"a field of the protocol has a value of the wrong type: {name}={value!r}.")
-    fields: Mapping[str, Any] = {
-        "mode": method.mode,
-        "batch_size": method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode)),
-        **protocol,
-    }
+    own = method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode))
+    fields: Mapping[str, Any] = {"mode": method.mode, "batch_size": own, **protocol}
     try:
         chosen = Protocol(**fields)
     except ValueError as problem:
@@ -333,6 +333,8 @@ def evaluate(
     classes = method.model.num_classes
     check_scored(data, data.labels if labels is None else labels, chosen, classes)
     scored = _scored(scored_classes, data.labels, classes)
+    if not adapted._rate_given:
+        warn_of_network(method.name, _other_in_a_sweep(method, own, chosen.batch_size))
     device, (_, height, width, _) = _device(method.model), data.images.shape
     method.reset()
     with (
@@ -363,6 +365,17 @@ def _classifier(
     classifier = as_classifier(model, image_size, name=name)
     check_last(classifier, image_size, name)
     return classifier
+
+
+def _other_in_a_sweep(method: Method[Any], own: int, batch_size: int) -> str:
+    """What a sweep sets at a batch size that is not the method's `own`; "" if that is what it has."""
+    arch = method.model.architecture()
+    changed = settings_for_batch(type(method), method.config, arch, own, batch_size)
+    given = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+    return given and (
+        f"at batch size {batch_size}, a sweep takes {given}, and evaluate keeps that of batch size {own}; "
+        "pass the one that you want to ttabench.adapt"
+    )
 
 
 def _scored(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:

@@ -469,6 +469,28 @@ def test_adapt_and_evaluate_give_the_numbers_of_a_sweep(tmp_path: Path) -> None:
     assert adapted.method.alarms()["quantile_loss"] == stored.details["quantile_loss"]
 
 
+def test_at_another_batch_size_the_rate_of_a_sweep_is_named_and_gives_its_number(tmp_path: Path) -> None:
+    data = ttabench.get_dataset("digits-c")
+    net, fog = resolve_model("resnet18", data).load().classifier, data.corrupted("fog", 5)
+    cells = ttabench.run_sweep(
+        "tent,eata", ["resnet18"], corruptions="fog", batch_size=16, limit=64, workers=0,
+        out=tmp_path / "results",
+    )  # fmt: skip
+    accuracy = dict(zip(cells["method"].str.partition("[")[0], cells["accuracy"], strict=True))
+    for method, lr in (("tent", 0.0005), ("eata", 0.0025)):
+        source = [to_tensor(data.train().images)]
+
+        def scored(**options: Any) -> float:
+            adapted = ttabench.adapt(net, method, dataset="digits-c", source=source, **options)  # noqa: B023
+            return ttabench.evaluate(adapted, fog.images, fog.labels, batch_size=16, limit=64).accuracy
+
+        with pytest.warns(UserWarning, match=f"{method}: at batch size 16, a sweep takes lr={lr}, and eval"):
+            scored()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert scored(lr=lr) == accuracy[method]
+
+
 def test_cells_that_were_measured_with_other_code_meanwhile_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
