@@ -22,7 +22,7 @@ from ttabench.api.moving import moved_to
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
-from ttabench.api.scored_images import check_scored
+from ttabench.api.scored_images import check_label_type, check_scored
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
@@ -326,12 +326,13 @@ def evaluate(
         )
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
+    classes = method.model.num_classes
     if labels is None:
-        data = labelled(images, seed)
+        data = labelled(images, seed, classes)
     else:
         data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
-    classes = method.model.num_classes
-    check_scored(data, data.labels if labels is None else labels, chosen, classes)
+        check_label_type(np.asarray(labels).dtype, classes)
+    check_scored(data, chosen, classes)
     scored = _scored(scored_classes, data.labels, classes)
     if not adapted._rate_given:
         warn_of_network(method.name, _other_in_a_sweep(method, own, chosen.batch_size))

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.api.scored_images import check_label_type
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 
@@ -20,12 +21,14 @@ EXPECTED = f"expected {BATCHES}, or labels beside the images"
 ROUNDING = 1e-3  # of a pixel's 255 steps: float32 is off by less, other images by more
 
 
-def labelled(batches: Any, seed: int) -> Labelled:
+def labelled(batches: Any, seed: int, classes: int) -> Labelled:
     """All images and labels of `batches`, of pairs (images (b, 3, H, W) in [0, 1], labels (b,)).
 
-    seed   of a loader that shuffles; torch's generator is left as it was.
+    seed     of a loader that shuffles; torch's generator is left as it was.
+    classes  of the network.
 
-    Raises UserError for anything else, and for pixels that are not of 8 bits, such as normalised ones.
+    Raises UserError for anything else, for pixels that are not of 8 bits, such as normalised ones, and for
+    labels of 8 bits if there are more classes.
     """
     if isinstance(batches, Tensor | np.ndarray) or not isinstance(batches, Iterable):
         raise UserError(f"evaluate got images without labels; {EXPECTED}.")
@@ -36,7 +39,7 @@ def labelled(batches: Any, seed: int) -> Labelled:
             if not isinstance(batch, tuple | list) or len(batch) < 2:
                 raise UserError(f"a batch is a {type(batch).__name__}; {EXPECTED}.")
             images.append(_pixels(batch[0]))
-            labels.append(_labels(batch[1], len(images[-1])))
+            labels.append(_labels(batch[1], len(images[-1]), classes))
     if not images:
         raise UserError("there are no images to score.")
     sizes = sorted({each.shape[1:3] for each in images})
@@ -63,11 +66,12 @@ def _pixels(images: Any) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
 
 
-def _labels(labels: Any, count: int) -> NDArray[np.int64]:
+def _labels(labels: Any, count: int, classes: int) -> NDArray[np.int64]:
     given = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
     if given.dtype.kind not in "iu" or given.shape != (count,):
         raise UserError(
             f"labels of a batch are {given.dtype} of shape {given.shape}; expected a whole number "
             f"for each of its {count} images."
         )
+    check_label_type(given.dtype, classes)
     return given.astype(np.int64)

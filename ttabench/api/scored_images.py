@@ -5,23 +5,31 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import DTypeLike
 
 from ttabench.data.dataset import Labelled
-from ttabench.data.own.class_checks import VALUES_OF_8_BITS
 from ttabench.data.own.picture_checks import of_pixels
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 
-__all__ = ["check_scored"]
+__all__ = ["check_label_type", "check_scored"]
 
 
-def check_scored(data: Labelled, labels: ArrayLike, protocol: Protocol, classes: int) -> None:
+def check_label_type(given: DTypeLike, classes: int) -> None:
+    """Raise UserError where labels, as the user `given` them, are of 8 bits and there are more classes."""
+    kind = np.dtype(given)
+    values = int(np.iinfo(kind).max) + 1
+    if kind.itemsize == 1 and classes > values:
+        raise UserError(
+            f"labels are {kind}, which has {values} values, and the network has {classes:,} classes: labels "
+            f"from {values} on have become others; pass int64, from where they come from."
+        )
+
+
+def check_scored(data: Labelled, protocol: Protocol, classes: int) -> None:
     """Raise UserError where nothing is left to score, or labels are not those of a network of `classes`.
 
     A warning is given where images are no pictures.
-
-    labels   as the user gave them.
     """
     count = min(protocol.limit or len(data), len(data))
     if not len(data):
@@ -38,13 +46,6 @@ def check_scored(data: Labelled, labels: ArrayLike, protocol: Protocol, classes:
     if low < 0 or high >= classes:
         raise UserError(
             f"labels are from {low} to {high}; the network has {classes} classes, 0 to {classes - 1}."
-        )
-    kind = np.asarray(labels).dtype
-    if kind.itemsize == 1 and classes > VALUES_OF_8_BITS:
-        raise UserError(
-            f"labels are {kind}, which has {VALUES_OF_8_BITS} values, and the network has {classes:,} "
-            f"classes: labels from {VALUES_OF_8_BITS} on have become others; pass int64, from where they "
-            "come from."
         )
     for text in of_pixels(data.images):
         warnings.warn(f"images: {text}", UserWarning, stacklevel=3)

@@ -661,8 +661,14 @@ def test_labels_of_8_bits_are_refused_where_there_are_more_classes_and_flat_imag
     with pytest.warns(UserWarning, match="images: all pixels have the value 7"):
         ttabench.evaluate(ttabench.adapt(net, "source"), images, np.zeros(4, np.uint8))
     net[-1] = nn.Linear(8, 300)
-    with pytest.raises(ttabench.UserError, match=r"labels are uint8, .* the network has 300 classes"):
-        ttabench.evaluate(ttabench.adapt(net, "source"), images, np.zeros(4, np.uint8))
+    adapted, pixels = ttabench.adapt(net, "source"), torch.from_numpy(images).permute(0, 3, 1, 2)
+    for kind, values in ((torch.uint8, 256), (torch.int8, 128)):
+        says = rf"labels are {str(kind)[6:]}, which has {values} values, and the network has 300 classes"
+        labels = torch.zeros(4, dtype=kind)
+        with pytest.raises(ttabench.UserError, match=says):
+            ttabench.evaluate(adapted, images, labels)
+        with pytest.raises(ttabench.UserError, match=says):
+            ttabench.evaluate(adapted, [(pixels, labels.long()), (pixels, labels)])
 
 
 def test_a_batch_of_one_image_without_variance_is_one_sentence() -> None:
