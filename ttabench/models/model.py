@@ -79,7 +79,7 @@ class Model(ABC):
 
         Raises UserError if the file fits another architecture or number of classes, or holds no weights.
         """
-        tensors = rewrapped(read_weights(file), classifier.net.state_dict())
+        tensors = rewrapped(read_weights(file), classifier.net.state_dict(), str(file))
         optional: tuple[str, ...] = ()
         if isinstance(classifier.net, CompactTransformer) and classifier.net.has_fixed_positions:
             # As in the authors' loader, these are computed and not read from a file.

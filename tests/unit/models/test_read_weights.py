@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ttabench.errors import UserError
-from ttabench.models.checkpoints.read_weights import read_weights
+from ttabench.models.checkpoints.read_weights import read_weights, rewrapped
 from ttabench.models.checkpoints.weights import load_weights
 
 
@@ -51,6 +51,36 @@ def test_whole_numbers_of_a_quantised_network_are_no_weights() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     load_weights(net, {**before, "bias": torch.tensor([3.0, -4.0]).half()}, "a.pt")
     assert net.bias.tolist() == [3, -4]
+
+
+@pytest.mark.parametrize("own", ["", "model."])  # of the names of the network itself
+def test_a_network_is_found_among_what_training_scripts_keep_beside_it(own: str, tmp_path: Path) -> None:
+    file, wanted = tmp_path / "a.ckpt", nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2)).state_dict()
+
+    def found(stored: dict[str, Any]) -> dict[str, Any]:
+        torch.save({"state_dict": stored}, file)
+        weights = rewrapped(read_weights(file), [own + name for name in wanted], "a.ckpt")
+        return {name: tensor.tolist() for name, tensor in weights.items()}
+
+    def below(place: str) -> dict[str, Any]:
+        return {f"{place}.{name}": tensor for name, tensor in wanted.items()}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        averaged = {"n_averaged": torch.tensor(5), **below("module")}
+        assert found(averaged) == {own + name: tensor.tolist() for name, tensor in wanted.items()}
+        assert found({f"module.{name}": value for name, value in averaged.items()}) == found(averaged)
+    criterion = {"loss.weight": torch.ones(2), "loss.pos_weight": torch.ones(2)}
+    without_counter = {n: t for n, t in below("encoder").items() if not n.endswith("num_batches_tracked")}
+    for network in (below("encoder"), without_counter):
+        with pytest.warns(UserWarning, match=r"under encoder; left out beside it: loss\.weight and 1 more"):
+            assert len(found({**network, **criterion})) == len(network)
+    with pytest.raises(
+        UserError, match=r"a\.ckpt holds the network more than once, under ema, student; save"
+    ):
+        found({**below("student"), **below("ema")})
+    larger = {**below("model"), "model.2.weight": torch.ones(2), **criterion}
+    assert found(larger).keys() >= {"model.2.weight", "loss.weight"}  # so that loading refuses it
 
 
 class Versioned(nn.Linear):

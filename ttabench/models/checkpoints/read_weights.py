@@ -6,6 +6,7 @@ import pickle
 import re
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -113,15 +114,52 @@ def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in named.items()}
 
 
-def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
+def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str], origin: str) -> dict[str, Tensor]:
     """`tensors` as :func:`read_weights` gives them, for a network whose own names are the `wanted` ones.
 
-    If all names of the network itself begin with a prefix that wrappers use, the prefix is added again.
+    If all names of the network itself begin with a prefix that wrappers use, the prefix is added again. What
+    training scripts keep beside a network, such as the weights of a criterion, is left out with a warning.
+
+    Raises UserError where `origin`, the file, holds the network more than once.
     """
-    prefix = _wrappers(list(wanted))
+    names = set(wanted)
+    prefix = _wrappers(names)
+    places = _places(tensors, {name.removeprefix(prefix) for name in names})
+    if len(places) > 1:
+        under = ", ".join(place.removesuffix(".") for place in places)
+        raise UserError(f"{origin} holds the network more than once, under {under}; save one of them alone.")
+    if places:
+        _warn_of_others(tensors, places[0], origin)
+        inside = [name for name in tensors if name.startswith(places[0])]
+        return {prefix + name.removeprefix(places[0]): tensors[name] for name in inside}
     if any(name.startswith(prefix) for name in tensors):
         return dict(tensors)
     return {prefix + name: value for name, value in tensors.items()}
+
+
+def _places(tensors: Collection[str], wanted: Collection[str]) -> list[str]:
+    """The prefixes of names below which there are the `wanted` ones, but for counters, and no others."""
+    needed = {name for name in wanted if not name.endswith("num_batches_tracked")}
+    longest = max(needed, key=len, default="")  # few names end in it
+    ends = {name.removesuffix(longest) for name in tensors if name.endswith(longest)}
+    found = []
+    for place in sorted(end for end in ends if not end or end.endswith(".")):
+        below = {name.removeprefix(place) for name in tensors if name.startswith(place)}
+        if needed <= below <= set(wanted):
+            found.append(place)
+    return found
+
+
+def _warn_of_others(tensors: Iterable[str], place: str, origin: str) -> None:
+    """Warn of tensors that are not below `place`, but for the counter of torch's AveragedModel."""
+    others = [name for name in tensors if not name.startswith(place) and name != "n_averaged"]
+    if others:
+        said = others[0] + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+        warnings.warn(
+            f"{origin}: the network is under {place.removesuffix('.')}; left out beside it: {said}.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _wrappers(names: Collection[str]) -> str:
