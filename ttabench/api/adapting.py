@@ -216,6 +216,7 @@ def adapt(
     cls = get_method(method)
     check_seed(seed)
     _check_images(image_size, mean, std)
+    mean, std = (tuple(_numbers(values).ravel().tolist()) for values in (mean, std))
     if source is not None and not isinstance(source, Iterable):
         raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")
     check_tensors(model, type(model).__name__)
@@ -402,14 +403,14 @@ def _check_images(size: object, mean: object, std: object) -> None:
         raise UserError(f"image_size={size!r}: expected the side of the images in pixels, 1 or larger.")
     for name, values in (("mean", mean), ("std", std)):
         try:
-            numbers = np.asarray(values, dtype=float)
+            numbers = _numbers(values)
         except (TypeError, ValueError):
             numbers = np.empty(0)
         sound = numbers.shape in ((), (1,), (3,)) and np.isfinite(numbers).all()
         if not sound or (name == "std" and (numbers <= 0).any()):
             above = ", above 0" if name == "std" else ""
             raise UserError(f"{name}={values!r}: expected three numbers, one per channel{above}.")
-    given = [np.broadcast_to(np.asarray(values, dtype=float), 3) for values in (mean, std)]
+    given = [np.broadcast_to(_numbers(values), 3) for values in (mean, std)]
     if given[0].max() > 1 or given[1].max() > 2:
         only_std = given[0].max() <= 1
         divided = (given[0] / (1 if only_std else 255), given[1] / 255)
@@ -418,6 +419,10 @@ def _check_images(size: object, mean: object, std: object) -> None:
             f"mean={mean!r} and std={std!r} are for pixels of 0 to 255, and images are in [0, 1]; divide "
             f"{'std' if only_std else 'both'} by 255: mean=({shown[0]}), std=({shown[1]})."
         )
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=float)
 
 
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:

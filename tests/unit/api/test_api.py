@@ -684,6 +684,17 @@ def test_a_batch_of_one_image_without_variance_is_one_sentence() -> None:
         ttabench.evaluate(adapted, images, np.arange(17) % 3, batch_size=16)
 
 
+def test_a_normalisation_may_be_of_tensors_or_arrays(net: nn.Module, x: Tensor) -> None:
+    given = [0.4, 0.5, 0.6]
+    expected = ttabench.adapt(net, "source", mean=tuple(given), std=(0.5,) * 3)(x)
+    tensor = torch.tensor(given)
+    for mean in (tensor, tensor.clone().requires_grad_(), list(tensor), np.array(given)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            adapted = ttabench.adapt(net, "source", mean=mean, std=torch.full((3,), 0.5))
+        assert torch.equal(adapted(x), expected)
+
+
 def test_only_what_is_for_0_to_255_is_divided(net: nn.Module) -> None:
     for mean, std, says in (
         ((123.7, 116.3, 103.5), (58.4, 57.1, 57.4), r"both by 255: mean=\(0.4851, .*\), std=\(0.229, "),
