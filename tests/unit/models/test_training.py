@@ -174,9 +174,14 @@ def test_a_damaged_training_state_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(KeyboardInterrupt):
         train("resnet18_w8", bars, on_progress=stop_in(epoch=2))
     state = plan("resnet18_w8", bars).path.with_suffix(".training.pt")
+    whole = torch.load(state)
     state.write_bytes(state.read_bytes()[:1000])
-    with pytest.raises(UserError, match="cannot be continued"):
-        train("resnet18_w8", bars)
+    says = r"^the interrupted training in .*\.training\.pt cannot be continued: it is damaged; delete this"
+    for damaged in (None, [whole], {**whole, "net": {}}, {**whole, "optimizer": 1}):
+        if damaged:
+            torch.save(damaged, state)
+        with pytest.raises(UserError, match=says):
+            train("resnet18_w8", bars)
 
 
 def test_an_interrupted_training_is_not_continued_in_another_precision(

@@ -230,15 +230,19 @@ class _Run:
         try:
             state: dict[str, Any] = torch.load(self.state_file, map_location=self.device, weights_only=True)
             if state["plan"] != self.plan.digest:
-                raise ValueError("it belongs to another plan")
+                raise UserError("it belongs to another plan")
             if state["precision"] != self.precision:
-                raise ValueError(f"it is in {state['precision']}, not {self.precision}")
+                raise UserError(f"it is in {state['precision']}, not {self.precision}")
             self.classifier.net.load_state_dict(state["net"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.seconds, self.curve = state["epoch"], state["seconds"], state["curve"]
-        except Exception as problem:
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as problem:  # torch has many exceptions for a damaged file
+            why = str(problem) if isinstance(problem, UserError) else "it is damaged"
             raise UserError(
-                f"the interrupted training in {self.state_file} cannot be continued ({problem}); delete it."
+                f"the interrupted training in {self.state_file} cannot be continued: {why}; delete this "
+                "file, and the training begins again."
             ) from None
 
     def finish(self) -> None:
