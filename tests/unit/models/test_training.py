@@ -350,6 +350,16 @@ def test_card_and_curve_tell_what_was_trained(stored: Path) -> None:
     assert trained("resnet18_w8", Bars(), epochs=1).plot_learning_curve().read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_card_states_the_least_steps_where_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(TINY, least_steps=9)
+    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: recipe)
+    for epochs, stated in ((0, True), (1, False)):
+        made = plan("resnet18_w8", Bars(), epochs=epochs)
+        train("resnet18_w8", Bars(), epochs=epochs)
+        assert ("least_steps 9" in made.path.with_suffix(".md").read_text()) == stated
+        assert made.digest == replace(made, recipe=replace(made.recipe, least_steps=9)).digest
+
+
 # ---- schedules and recipes
 
 

@@ -60,7 +60,7 @@ class TrainingPlan:
         train = dataset.train()
         chosen = fitted(chosen, len(train))
         if epochs:
-            chosen = replace(chosen, epochs=epochs)
+            chosen = replace(chosen, epochs=epochs, least_steps=0)
         return cls(
             member=member, recipe=chosen, dataset=dataset.name, data=data_hash(train), maker=maker,
             num_classes=dataset.num_classes, image_size=dataset.image_size,
