@@ -432,6 +432,7 @@ IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
     [
         ((IMAGES.tolist(), "fog", 3), "images are of type list; expected a NumPy array"),
         ((torch.zeros(2, 32, 32, 3), "fog", 3), "images are of type Tensor; expected a NumPy array"),
+        ((IMAGES.transpose(0, 3, 1, 2), "fog", 3), r"expected N×H×W×3: use images\.transpose\(0, 2, 3, 1\)"),
         ((IMAGES, None, 3), "corruption is of type NoneType; expected a name"),
         ((IMAGES, "fog", "3"), "severity='3': expected a whole number, 1 to 5"),
         ((IMAGES, "fog", 2.0), "severity=2.0: expected a whole number, 1 to 5"),
