@@ -129,8 +129,11 @@ STACKED = {
     "objects": (np.array([{}] * 20), "holds Python objects, which are never read"),
     "huge": (np.full(20, 2**62), "the largest label is 4611686018427387904"),
     "negative": (np.full(20, -1), "the smallest label is -1"),
-    "more classes": (np.full(15, 7), "has the label 7; the clean sets have 4 classes"),
-    "no five parts": (np.zeros(18, int), "has 18 labels; expected five equal parts"),
+    "more classes": (np.full(20, 7), "has the label 7; the clean sets have 4 classes"),
+    "no five parts": (
+        np.zeros(18, int),
+        "has 18 labels[;,] .*expected (five equal parts|one label per image)",
+    ),
     "a number": (np.array(3), r"labels are int64 of shape \(\)"),
 }
 
@@ -149,6 +152,14 @@ def test_wrong_labels_of_all_severities_are_an_error_of_the_audit_and_of_opening
         raise AssertionError([f.text for f in verify(str(folder)) if f.level == "error"])
     with pytest.raises(UserError, match=says):
         catalog.dataset(str(folder))
+
+
+def test_the_file_of_too_few_labels_is_named(tmp_path: Path) -> None:
+    npz(tmp_path / "test.npz", [0, 1, 2, 3])
+    np.save(tmp_path / "fog.npy", fakes.clean_images(20))
+    np.save(tmp_path / "labels.npy", np.arange(15) % 4)
+    with pytest.raises(UserError, match=r"labels\.npy has 15 labels, and .*fog\.npy has 20 images"):
+        catalog.dataset(str(tmp_path))
 
 
 def test_a_folder_without_one_known_corruption_is_an_error(tmp_path: Path) -> None:

@@ -411,7 +411,7 @@ def test_resizing_takes_the_centred_square(tmp_path: Path) -> None:
         ({"images": np.zeros((2, 32, 32, 3), np.float32), "labels": [0, 1]}, r"expected uint8 \(multiply"),
         ({"images": np.zeros((2, 3, 32, 32), np.uint8), "labels": [0, 1]}, r"transpose\(0, 2, 3, 1\)"),
         ({"images": np.zeros((2, 32, 32), np.uint8), "labels": [0, 1]}, r"expected \(N, H, W, 3\)"),
-        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [0]}, "2 images but labels"),
+        ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [0]}, r"x\.npz has 1 labels, and it has 2"),
         ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [0.0, 1.0]}, "labels are float64"),
         ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [[0], [1]]}, r"shape \(2, 1\)"),
         ({"images": np.zeros((2, 32, 32, 3), np.uint8), "labels": [-1, 1]}, "classes count from 0"),

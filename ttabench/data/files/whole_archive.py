@@ -1,4 +1,4 @@
-"""Whether an .npz archive holds all the bytes that its headers promise.
+"""Whether an .npz archive holds all the bytes that its headers promise, and a label for each image.
 
 Arrays are mapped from the archive: one that promises more than it holds would go on with the bytes of
 whatever comes behind it, or ask for more memory than there is.
@@ -17,15 +17,18 @@ import numpy as np
 
 from ttabench.errors import UserError
 
-__all__ = ["check_whole", "label_type"]
+__all__ = ["check_label_count", "check_whole", "label_type"]
+
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 
 
 def check_whole(path: Path) -> None:
     """Raise UserError where an array of the .npz file `path` is longer in its header than in the file.
 
+    Also where there are more images than labels, or fewer: the array alone could not name the file.
     Nothing is said of a file that is no archive: whoever reads it says so.
     """
-    with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+    with suppress(*UNREADABLE), zipfile.ZipFile(path) as archive:
         for info, room in _rooms(archive):
             if not info.filename.endswith(".npy"):
                 continue
@@ -35,17 +38,35 @@ def check_whole(path: Path) -> None:
                     f"{path} was refused: the header of {info.filename} promises {promised:,} bytes, and "
                     f"there are {held:,}; save it again with numpy.savez."
                 )
+        with archive.open("images.npy") as images, archive.open("labels.npy") as labels:
+            _check_counts(images, labels, "it", str(path))
+
+
+def check_label_count(images: Path, labels: Path) -> None:
+    """Raise UserError where one .npy file has more images than another one has labels, or fewer."""
+    with suppress(*UNREADABLE), images.open("rb") as of_images, labels.open("rb") as of_labels:
+        _check_counts(of_images, of_labels, str(images), str(labels))
 
 
 def label_type(path: Path, name: str = "labels") -> np.dtype[Any] | None:
     """The type that labels have in a .npy or .npz file; None where it cannot be read."""
-    with suppress(OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+    with suppress(*UNREADABLE):
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
                 return _header(file)[1]
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
             return _header(member)[1]
     return None
+
+
+def _check_counts(images: IO[bytes], labels: IO[bytes], of_images: str, of_labels: str) -> None:
+    """Raise UserError for other numbers, and ValueError for labels that are not one list."""
+    (count, *_), (given,) = _header(images)[0], _header(labels)[0]
+    if count != given:
+        raise UserError(
+            f"{of_labels} has {given:,} labels, and {of_images} has {count:,} images; expected one label per "
+            "image."
+        )
 
 
 def _promised(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:

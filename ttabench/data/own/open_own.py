@@ -7,7 +7,7 @@ from pathlib import Path
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import image_size
-from ttabench.data.files.whole_archive import check_whole
+from ttabench.data.files.whole_archive import check_label_count, check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
 from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
@@ -42,6 +42,7 @@ def open_own(folder: Path) -> OwnDataset:
     pieces = dataset.pieces()
     for corruption in dataset.corruptions:
         if f"{corruption}.npy" in pieces:  # wrong shapes and labels end a sweep before its first cell
+            check_label_count(folder / f"{corruption}.npy", folder / "labels.npy")
             dataset.corrupted(corruption, SEVERITIES[0])
     return dataset
 
