@@ -29,6 +29,8 @@ RUNTIME: tuple[tuple[str, str, dict[str, Any], tuple[str, str]], ...] = (
     ("quantile_strict", "Quantile without the decorruptor", {"decorruptor": "offset"}, ("1.44", "765")),
 )
 """Method, its name in the table, its settings; of the paper: seconds per epoch and MB of the device."""
+IMAGES = "10,000"
+"""Images of an epoch of the paper."""
 TRIPLE = ("ours", "paper", "diff.")
 
 
@@ -277,14 +279,18 @@ def time(runtime: Ours) -> Sheet:
         why = "" if seconds == seconds else found.why or "not measured"
         block.append([
             Entry(words, marks=notes.letter(why) if why else ""),
+            Entry(f"{int(found.about['n_images']):,}" if found.about else "–"),
+            Entry(IMAGES if any(paper) else "–"),
             Entry(_number(seconds, lambda v: f"{v:.2f}") or "–"), Entry(paper[0] or "–"),
             Entry(memory or "–", marks="" if memory or why else notes.letter(NO_GPU)), Entry(paper[1] or "–"),
             Entry(_memory(found.about, "host_mb") or "–"),
             Entry(_number(found.value("gaussian_noise"), naming.number) or "–"),
         ])  # fmt: skip
-    heads = [Head("Method", "l"), Head("ours"), Head("paper"), Head("ours"), Head("paper"), Head("ours"),
-             Head("ours")]  # fmt: skip
-    over = [("", 1), ("Seconds per epoch", 2), ("Device MB", 2), ("Host MB", 1), ("Accuracy (%)", 1)]
+    heads = [Head("Method", "l"), *map(Head, (*("ours", "paper") * 3, "ours", "ours"))]
+    over = [
+        ("", 1), ("Images", 2), ("Seconds per epoch", 2), ("Device MB", 2), ("Host MB", 1),
+        ("Accuracy (%)", 1),
+    ]  # fmt: skip
     caption = (
         "The paper's Section 5.2: time and memory: ResNet18, "
         f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
@@ -295,7 +301,7 @@ def time(runtime: Ours) -> Sheet:
         footer += "Rows of different devices cannot be compared. "
     footer += (
         "Paper: on an NVIDIA H100; its index takes about 2 ms and 570 MB per batch of 128. An epoch is a "
-        "pass over the images; of an online method, its only one. What is done once, such as scoring, is "
+        "pass over these images; of an online method, its only one. What is done once, such as scoring, is "
         "divided by the epochs too. Without the decorruptor, one number per channel is trained."
     )
     return Sheet(

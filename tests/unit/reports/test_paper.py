@@ -134,16 +134,30 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     row = measured(dataset="cifar100-c", corruptions=("gaussian_noise",), seconds=21.0, mode="offline")
     row["config"] = json.dumps({"bank_on_cpu": True, "epochs": 10, "minibatch": 128})
     table = {line[0]: line for line in lines(sheets.time(ours(row)))}
-    assert table["Quantile (paper), bank in host memory"][1:5] == ["2.10", "2.03", "3,858", "1,429"]
-    assert table["Quantile without the decorruptor"][1:5] == ["–", "1.44", "–", "765"]
+    assert table["Quantile (paper), bank in host memory"][1:5] == ["10,000", "10,000", "2.10", "2.03"]
+    assert table["Quantile (paper), bank in host memory"][5:7] == ["3,858", "1,429"]
+    assert table["Quantile without the decorruptor"][1:7] == ["–", "10,000", "–", "1.44", "–", "765"]
     bare = row.assign(
         base="quantile_strict", seconds=9.0, device_mb=float("nan"),
         config=json.dumps({"decorruptor": "offset", "epochs": 10}),
     )  # fmt: skip
     sheet = sheets.time(ours(row, bare))
     without = next(line for line in sheet.groups[0].lines if line[0].text.endswith("without the decorruptor"))
-    assert [cell.text for cell in without[1:5]] == ["0.90", "1.44", "–", "765"]
-    assert "measured on a processor" in sheet.notes[without[3].marks]
+    assert [cell.text for cell in without[3:7]] == ["0.90", "1.44", "–", "765"]
+    assert "measured on a processor" in sheet.notes[without[5].marks]
+
+
+def test_the_table_of_times_says_of_how_many_images_they_are() -> None:
+    """A rehearsal has fewer than the paper, and so may one row of a folder."""
+    small, whole = (
+        measured(name, dataset="cifar100-c", corruptions=("gaussian_noise",)) for name in ("tent", "cotta")
+    )
+    sheet = sheets.time(ours(small.assign(n_images=60), whole))
+    assert sheet.over[1] == ("Images", 2)
+    images = {line[0]: line[1:3] for line in lines(sheet)}
+    assert images["TENT"] == ["60", "–"]
+    assert images["CoTTA, a mean teacher"] == ["10,000", "–"]
+    assert images["Quantile (paper), bank in host memory"] == ["–", "10,000"]
 
 
 def test_one_dataset_in_place_of_several_is_told_once() -> None:
