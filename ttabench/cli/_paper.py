@@ -143,7 +143,7 @@ def run(asked: Asked) -> int:
         facts.keep(asked.out)
     _draw(asked, shown, next(iter(unshown.values()), ""), facts)
     facts.keep(asked.out)
-    make_page(asked)
+    make_page(asked.out)
     return failed
 
 
@@ -171,23 +171,22 @@ def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid
     return failed
 
 
-def make_page(asked: Asked) -> int:
-    """Write the page of what the folder holds, and print the paths; 0."""
-    results = [asked.out / "results", asked.out / ALONE]
+def make_page(out: Path) -> None:
+    """Write the page of what the folder holds, and print the paths."""
+    results = [out / "results", out / ALONE]
     here = [folder for folder in results if (folder / "cells").is_dir()]
-    facts = Facts.of(asked.out)
+    facts = Facts.of(out)
     read = view("load")
     cells = {folder.name: read([folder]) for folder in here}
     for name in sorted({str(name) for frame in cells.values() for name in frame["dataset"]}):
         if (published := stands_for(name)) not in ("", name):  # of a sweep that this command did not start
             facts.stands.setdefault(published, name)
     if not cells and not facts.figures:
-        raise UserError(f"{asked.out} holds no results of this command; leave --page out to measure them.")
+        raise UserError(f"{out} holds no results of this command; leave --page out to measure them.")
     other_images = {name for published, name in facts.stands.items() if stands_for(name) != published}
     about = {**asdict(facts), "other_images": sorted(other_images)}
-    for path in view("paper")(cells.get("results"), cells.get(ALONE), about, asked.out):
+    for path in view("paper")(cells.get("results"), cells.get(ALONE), about, out):
         print(printable(str(path)))
-    return 0
 
 
 # ---- what there is to do

@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from ttabench.cli._bench import BENCH
+from ttabench.cli._given import is_given
 from ttabench.errors import printable
 
 
@@ -68,11 +69,6 @@ def figure(
 
     flags = {"arch": arch, "dataset": dataset, "corruption": corruption, "seed": seed}
     flags |= {"checkpoint": checkpoint, "normalize": normalize, "device": device}
-    given = {flag: value for flag, value in flags.items() if _is_given(context, flag)}
+    given = {flag: value for flag, value in flags.items() if is_given(context, flag)}
     for path in _figure.make(name, out, given, {**BENCH, **flags}, set_ or []):
         print(printable(str(path)))
-
-
-def _is_given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name != "DEFAULT"

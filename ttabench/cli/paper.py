@@ -10,6 +10,7 @@ from typer import Option
 
 
 def paper(
+    context: typer.Context,
     only: Annotated[
         str, Option(metavar="NAMES", help="Some tables and figures, see --list.", show_default="all")
     ] = "",
@@ -47,7 +48,8 @@ def paper(
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
     per_gpu: Annotated[int, Option(metavar="COUNT", help="Workers per GPU.", min=1)] = 1,
     page: Annotated[
-        bool, Option("--page", help="Measure nothing: make the page of what the folder has.")
+        bool,
+        Option("--page", help="Measure nothing: make the page of all that the folder has. With --out alone."),
     ] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="List what would be trained, downloaded, measured; run nothing.")
@@ -65,6 +67,9 @@ def paper(
     from ttabench.paper import experiments
     from ttabench.sweep.options import whole_numbers
 
+    if page:
+        _only_page(context, out)
+        return
     names = distinct_list(only, "--only") if only else []
     chosen, figures = experiments.asked(names)
     if list_:
@@ -84,6 +89,17 @@ def paper(
         distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
         workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
     )  # fmt: skip
-    failed = _paper_plan.show(asked) if dry_run else _paper.make_page(asked) if page else _paper.run(asked)
+    failed = _paper_plan.show(asked) if dry_run else _paper.run(asked)
     if failed:
         raise typer.Exit(1)
+
+
+def _only_page(context: typer.Context, out: Path) -> None:
+    """Make the page. Raises UserError for options that it has no use for."""
+    from ttabench.cli import _paper
+    from ttabench.cli._given import flags_given
+    from ttabench.errors import UserError
+
+    if idle := [flag for flag in flags_given(context) if flag not in ("--page", "--out")]:
+        raise UserError(f"--page makes the page of all that {out} has; leave out {', '.join(idle)}.")
+    _paper.make_page(out)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from ttabench.cli._given import is_given
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.option_table import Option as TableOption
@@ -139,9 +140,4 @@ def _in_file(config: Path | None, protocol: str) -> dict[str, Any]:
 
 def _given(context: typer.Context) -> dict[str, object]:
     """The options that the user gave, as opposed to those at their defaults."""
-    sources = {name: context.get_parameter_source(name) for name in OPTIONS}
-    return {
-        name: context.params[name]
-        for name, source in sources.items()
-        if source is not None and source.name != "DEFAULT"
-    }
+    return {name: context.params[name] for name in OPTIONS if is_given(context, name)}

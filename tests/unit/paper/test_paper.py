@@ -247,6 +247,8 @@ def test_mistakes_are_told_before_anything_runs(
         (("--only", "severity"), "ttabench data fetch cifar10-c"),
         (("--datasets", "no-such-data"), "no-such-data"),
         (("--page",), "holds no results"),
+        (("--page", "--only", "table2", "--per-gpu", "1"), "leave out --only, --per-gpu."),
+        (("--page", "--dry-run"), "leave out --dry-run."),
         (
             ("--only", "table3", "--datasets", "cifar10-c"),
             "table3: nothing is measured of --datasets",
