@@ -20,6 +20,7 @@ from ttabench.models.trained_model import note_on_mirrors
 from ttabench.paper.experiments import (
     DATASETS,
     Task,
+    check_dataset,
     datasets_of,
     network_of,
     stands_for,
@@ -199,6 +200,8 @@ def table_tasks(asked: Asked) -> list[Task]:
     is no task.
     """
     _refuse_unused(asked)
+    for name in asked.datasets:
+        check_dataset(name)
     for arch in asked.archs:
         if not network_of(arch):
             raise UserError(

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 
-from ttabench.errors import unknown
+from ttabench.data.catalog import EMBEDDED, NAMES
+from ttabench.errors import UserError, unknown
+from ttabench.subset_names import split_subset
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.rules import plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 __all__ = [
-    "DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "datasets_of", "network_of", "stands_for", "tasks",
-    "title",
+    "DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "check_dataset", "datasets_of", "network_of",
+    "stands_for", "tasks", "title",
 ]  # fmt: skip
 
 EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
@@ -25,9 +27,13 @@ FIGURES = (
 )  # fmt: skip
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 """Those of the paper."""
+MEASURABLE = (EMBEDDED, *DATASETS, "imagenet-c")
+"""Those that come with ttabench or can be fetched, and that have the corruptions of the tables."""
 OFFICIAL = "official/"
 _FOLDER = "sweeps"
 _STANDS = (("cifar10-c", r"cifar-?10"), ("cifar100-c", r"cifar-?100"), ("tinyimagenet-c", r"tiny-?imagenet"))
+_NOT_OTHERS = r"(?!\.?[0-9]|-?c-bar)"
+"""CIFAR10.1 has other images than CIFAR10-C, and CIFAR10-C-Bar other corruptions."""
 
 _NETWORKS = {"resnet": "resnet18", "cct": "cct", "cvt": "cvt", "vit": "vit_lite"}
 """How the name of an architecture begins → the network of the paper that it speaks of."""
@@ -73,9 +79,18 @@ def title(experiment: str) -> str:
 def stands_for(dataset: str) -> str:
     """The dataset of the paper that a name speaks of: ``my-cifar10-c-local`` → ``cifar10-c``; "" for none."""
     for published, pattern in _STANDS:
-        if dataset == published or re.search(rf"(?<![a-z0-9]){pattern}(?![0-9])", dataset.lower()):
+        if dataset == published or re.search(rf"(?<![a-z0-9]){pattern}{_NOT_OTHERS}", dataset.lower()):
             return published
     return ""
+
+
+def check_dataset(name: str) -> None:
+    """Raises UserError for a published dataset that has none of the corruptions of the tables."""
+    if split_subset(name)[0] in {*NAMES} - {*MEASURABLE}:
+        raise UserError(
+            f"--datasets {name}: it has none of the corruptions of the paper's tables; name one of "
+            f"{', '.join(MEASURABLE)}, or one of your own."
+        )
 
 
 def network_of(arch: str) -> str:

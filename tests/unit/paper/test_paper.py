@@ -87,6 +87,8 @@ def test_datasets_and_networks_of_the_user_take_the_place_of_the_papers() -> Non
     [
         ("cifar10-own-c-local", "cifar10-c"), ("real-cifar-100-local", "cifar100-c"), ("birds-c-local", ""),
         ("tinyimagenet-x0.1-c-local", "tinyimagenet-c"), ("digits-c", ""), ("notcifar10", ""),
+        ("cifar10.1", ""), ("cifar10-c-bar", ""), ("my-cifar-10-c-bar-local", ""),
+        ("cifar10-c[500]", "cifar10-c"),
     ],
 )  # fmt: skip
 def test_which_dataset_of_the_paper_a_name_speaks_of(name: str, published: str) -> None:
@@ -260,6 +262,12 @@ def test_mistakes_are_told_before_anything_runs(
             ("--only", "table3", "--archs", "resnet18", "--dry-run"),
             "nothing is measured of --archs resnet18; name",
         ),
+        (
+            ("--datasets", "cifar10.1"),
+            "one of digits-c, cifar10-c, cifar100-c, tinyimagenet-c, imagenet-c",
+        ),
+        (("--datasets", "cifar10-c-bar[500]", "--dry-run"), "none of the corruptions of the paper's tables"),
+        (("--datasets", "imagenet-r[200-way]", "--scale", "0.01"), "none of the corruptions"),
         (("--datasets", "digits-c,cifar10-c"), "digits-c and cifar10-c both stand for cifar10-c"),
         (("--datasets", "birds,digits-c"), "birds and digits-c both stand for cifar10-c"),
         (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
