@@ -28,7 +28,7 @@ from ttabench.paper.experiments import (
     title,
 )
 from ttabench.paper.rehearsal import Rehearsal
-from ttabench.paper.sources import Weights, trained, weights_of
+from ttabench.paper.sources import Weights, check_recipe, trained, weights_of
 from ttabench.registry import figure, view
 from ttabench.run.executors.workers import pick_executor, pick_workers
 from ttabench.sweep.conduct import console_of_errors, run_cells
@@ -183,11 +183,23 @@ def make_page(out: Path) -> None:
         if (published := stands_for(name)) not in ("", name):  # of a sweep that this command did not start
             facts.stands.setdefault(published, name)
     if not cells and not facts.figures:
-        raise UserError(f"{out} holds no results of this command; leave --page out to measure them.")
+        raise UserError(_why_nothing(out, facts))
     other_images = {name for published, name in facts.stands.items() if stands_for(name) != published}
     about = {**asdict(facts), "other_images": sorted(other_images)}
     for path in view("paper")(cells.get("results"), cells.get(ALONE), about, out):
         print(printable(str(path)))
+
+
+def _why_nothing(out: Path, facts: Facts) -> str:
+    """Why the folder holds no results."""
+    if why := [*facts.missing.values(), *facts.left_out.values()]:
+        return "\n".join([f"{out} holds no results, because nothing could be measured:", *why])
+    if (out / FACTS).exists():
+        return f"{out} holds no results yet; run the command that began it again, without --page."
+    return (
+        f"{out} holds no results of ttabench paper; name its folder with --out, or leave out --page to "
+        "measure them."
+    )
 
 
 # ---- what there is to do
@@ -214,6 +226,7 @@ def table_tasks(asked: Asked) -> list[Task]:
     _refuse_two(
         "--datasets", asked.datasets, lambda name: [stands_for(name)] if stands_for(name) else DATASETS
     )
+    check_recipe(asked.recipe)
     OPTIONS["precision"].kind.check(asked.precision, "--precision")
     pick_workers(asked.workers, pick_device(asked.device), count=1, per_gpu=asked.per_gpu)
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]

@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ttabench.data.catalog import dataset
-from ttabench.errors import UserError
+from ttabench.errors import UserError, unknown
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.trained_model import TrainedModel
-from ttabench.models.training.recipes import FAST
+from ttabench.models.training.recipes import CROSS_ENTROPY, FAST, NO_MIRROR, PAPER, PORTABLE
 from ttabench.paper.experiments import OFFICIAL, Task, trained_here
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["RECIPE", "Weights", "trained", "weights_of"]
+__all__ = ["RECIPE", "Weights", "check_recipe", "trained", "weights_of"]
 
-RECIPE = "cross-entropy"
+RECIPE = CROSS_ENTROPY
 """As the paper trains its networks: no label smoothing."""
+
+
+def check_recipe(name: str) -> None:
+    """Raises UserError for a recipe that no network has on any dataset; "" is the default."""
+    known = (FAST, PAPER, CROSS_ENTROPY)
+    if name and name.removesuffix(NO_MIRROR).removesuffix(PORTABLE) not in known:
+        raise unknown("recipe", name, [*known, *(f"{each}{PORTABLE}" for each in known)])
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,12 @@ def test_mistakes_are_told_before_anything_runs(
         (("--scale", "0"), "expected a share above 0, at most 1"),
         (("--only", "severity"), "ttabench data fetch cifar10-c"),
         (("--datasets", "no-such-data"), "no-such-data"),
-        (("--page",), "holds no results"),
+        (("--page",), "holds no results of ttabench paper; name its folder with --out, or leave out --page"),
+        (
+            ("--recipe", "croos-entropy", "--scale", "0.01"),
+            "unknown recipe 'croos-entropy'; did you mean 'cross",
+        ),
+        (("--recipe", "nope-no-mirror", "--dry-run"), "unknown recipe 'nope-no-mirror'"),
         (("--page", "--only", "table2", "--per-gpu", "1"), "leave out --only, --per-gpu."),
         (("--page", "--dry-run"), "leave out --dry-run."),
         (
@@ -472,6 +477,28 @@ def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
     )
     # A page that is made while the first table is measured knows what stands for what.
     assert known[0] == dict.fromkeys(("cifar10-c", "cifar100-c"), EMBEDDED)
+
+
+def test_a_folder_without_results_says_why(ttabench: Run, tmp_path: Path) -> None:
+    """The recipe cross-entropy is known, and not for the embedded images."""
+    asked = (
+        "--only",
+        "table2",
+        "--datasets",
+        EMBEDDED,
+        "--archs",
+        "resnet18,cct",
+        "--recipe",
+        "cross-entropy",
+    )
+    first = ttabench("paper", *asked, "--out", tmp_path)
+    again = ttabench("paper", "--page", "--out", tmp_path)
+    for output in (first, again):
+        assert output.code == 2
+        assert "holds no results, because nothing could be measured" in output.err
+        assert "table2, cct on digits-c: unknown recipe 'cross-entropy'" in output.err
+    (tmp_path / "paper.json").write_text('{"scale": 1.0}')
+    assert "run the command that began it again" in ttabench("paper", "--page", "--out", tmp_path).err
 
 
 @pytest.mark.slow
