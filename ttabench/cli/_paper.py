@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from ttabench.paper.experiments import (
     tasks,
     title,
 )
+from ttabench.paper.facts import FACTS, Facts
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import Weights, check_recipe, trained, weights_of
 from ttabench.registry import figure, view
@@ -38,9 +38,7 @@ from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.progress.training import train_all
 from ttabench.sweep.train_sources import TrainJob
 from ttabench.system.environment import pick_device
-from ttabench.system.files import replace_file
 
-FACTS = "paper.json"
 ALONE = "runtime"  # its own folder: its cells run one at a time
 SMALL_FIGURES: Mapping[str, Sequence[str]] = {
     "tsne": ("severities=5", "images=40", "epochs=1"),
@@ -80,44 +78,6 @@ class Asked:
     def network_figures(self) -> list[str]:
         """The figures that show a network and a dataset; the others show points or a drawing."""
         return [name for name in self.figures if takes_bench(figure(name))]
-
-
-@dataclass
-class Facts:
-    """What the page says beside the cells; kept in the folder, so that a later run adds to it.
-
-    recipe   the recipes of the networks that were trained, separated by commas; "" where none is known.
-    stands   the dataset of the paper → the dataset that was measured.
-    nets     the network of the paper → those that stand for it under other names.
-    missing  the dataset of the paper → why it is not measured.
-    left_out the table, network and dataset → why it could not be measured.
-    figures  the figure → "" or why it is missing.
-    drawn    the figure → what it was drawn of: options of ``ttabench figure``.
-    """
-
-    scale: float = 1.0
-    recipe: str = ""
-    stands: dict[str, str] = field(default_factory=dict)
-    nets: dict[str, list[str]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    figures: dict[str, str] = field(default_factory=dict)
-    drawn: dict[str, dict[str, Any]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, folder: Path) -> Facts:
-        """Those that the folder has. Raises UserError where their file is damaged."""
-        file = folder / FACTS
-        try:
-            return cls(**json.loads(file.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return cls()
-        except (ValueError, TypeError, OSError):
-            raise UserError(f"{file} is damaged; delete it, and run the same command again.") from None
-
-    def keep(self, folder: Path) -> None:
-        replace_file(folder / FACTS, json.dumps(asdict(self), indent=1, ensure_ascii=False).encode())
 
 
 def run(asked: Asked) -> int:
@@ -416,7 +376,7 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: Facts) -> None:
         settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
         settings += OF_PAPER if "method" in options(figure(name)) else []
         own = given if name in asked.network_figures else {}
-        of = {**own, "settings": settings}
+        of: dict[str, str | list[str]] = {**own, "settings": settings}
         files = [asked.out / "figures" / f"{name}.{kind}" for kind in KINDS]
         if facts.drawn.get(name) == of and all(file.exists() for file in files):
             console.print("It was drawn before. To draw it again, delete its files.")

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 from ttabench.cli._paper import (
     Asked,
-    Facts,
     find_weights,
     folder_of,
     lacking_of,
@@ -26,6 +25,7 @@ from ttabench.models.external.download_weights import is_here
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.resolve import resolve_model
 from ttabench.paper.experiments import OFFICIAL, Task
+from ttabench.paper.facts import Facts
 from ttabench.paper.sources import Weights
 from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda, make_agenda

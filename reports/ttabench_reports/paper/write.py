@@ -56,7 +56,7 @@ def write(
     """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
 
     facts  scale, recipe, stands, nets, missing, left_out, figures, drawn, notes: see
-           `ttabench.cli._paper.Facts`.
+           `ttabench.paper.facts.Facts`.
     other_images   a fact too: the datasets in place of the paper's whose names do not speak of it.
     """
     small = facts.get("scale", 1) < 1

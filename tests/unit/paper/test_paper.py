@@ -23,6 +23,7 @@ from ttabench.models.external.official import OfficialModel
 from ttabench.models.resolve import resolve_trainable
 from ttabench.paper import experiments
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
+from ttabench.paper.facts import Facts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
 from ttabench.paper.sources import Weights, weights_of
 from ttabench.registry import figure_names
@@ -150,7 +151,7 @@ def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch
     """The paper's recipe is not known for the embedded images; `fast` is used there."""
     monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
     monkeypatch.setattr("ttabench.models.trained_model.TrainedModel.ready", True)
-    facts = _paper.Facts(recipe="own")
+    facts = Facts(recipe="own")
     asked = _paper.Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
     for _ in range(2):
         _paper._prepared(task("resnet18"), asked, facts)
@@ -164,7 +165,7 @@ def test_a_network_has_the_name_that_its_results_have(
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
     monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
     own = str(own_cifar10(tmp_path))
-    facts, asked = _paper.Facts(), _paper.Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
+    facts, asked = Facts(), _paper.Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
     for each_task in tasks("table1", [own]):
         _paper._prepared(each_task, asked, facts)
     assert facts.nets == {
@@ -499,6 +500,29 @@ def test_a_folder_without_results_says_why(ttabench: Run, tmp_path: Path) -> Non
         assert "table2, cct on digits-c: unknown recipe 'cross-entropy'" in output.err
     (tmp_path / "paper.json").write_text('{"scale": 1.0}')
     assert "run the command that began it again" in ttabench("paper", "--page", "--out", tmp_path).err
+
+
+@each(
+    "text",
+    [
+        "{", "[1]", "[" * 100_000, '{"scale": "0.005"}', '{"stands": ["digits-c"]}',
+        '{"nets": {"cct": "cct_2"}}',
+        '{"figures": {"tsne": 3}}', '{"drawn": {"tsne": {"arch": 5}}}', '{"unheard": 1}',
+    ],
+)  # fmt: skip
+def test_facts_that_are_damaged_are_told_with_the_way_on(text: str, tmp_path: Path) -> None:
+    (tmp_path / "paper.json").write_text(text)
+    with pytest.raises(
+        UserError, match=r"paper\.json is damaged, or of another version .*; delete it, and run"
+    ):
+        Facts.of(tmp_path)
+
+
+def test_facts_are_read_as_they_were_kept(tmp_path: Path) -> None:
+    of = {"arch": "cct", "settings": ["epochs=1"]}
+    facts = Facts(scale=1, nets={"cct": ["cct_2"]}, missing={"cifar10-c": "why"}, drawn={"tsne": of})
+    facts.keep(tmp_path)
+    assert Facts.of(tmp_path) == facts
 
 
 @pytest.mark.slow
