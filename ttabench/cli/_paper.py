@@ -113,22 +113,22 @@ def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid
 
     Raises UserError where it cannot be measured and is `alone`; else the others go on, and facts say why.
     """
-    name = f"{task.experiment}, {task.arch} on {task.dataset}"
-    failed = 0
+    published = stands_for(task.dataset) or task.dataset
+    place, failed = f"{task.experiment}, {network_of(task.arch)} on {published}", 0
     try:
         ready = _prepared(task, asked, facts)
         facts.keep(asked.out)  # the page of what is stored needs them, wherever the task is stopped
-        place = (ready.experiment == ALONE, ready.grid)
-        if place not in measured:  # in a rehearsal, several tasks become one
+        same = (ready.experiment == ALONE, ready.grid)
+        if same not in measured:  # in a rehearsal, several tasks become one
             failed = _measure(ready, asked)
-            measured.append(place)
+            measured.append(same)
     except UserError as problem:
         if alone:
             raise
-        facts.left_out[name] = f"{name}: {problem}"
+        facts.left_out[place] = f"{task.experiment}, {task.arch} on {task.dataset}: {problem}"
         console_of_errors().print(f"Left out: {problem}")
         return 1
-    facts.left_out.pop(name, None)
+    facts.left_out.pop(place, None)
     return failed
 
 
@@ -300,10 +300,9 @@ def _prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
         facts.stands |= {each: name}
         facts.missing.pop(each, None)
     network = network_of(asked_for.arch)
-    own = not asked.archs and task.arch == asked_for.arch  # published weights that the paper names
     arch = resolve_model(task.arch, dataset(task.dataset)).name  # as in the results
-    if not own and arch not in (network, *facts.nets.get(network, ())):
-        facts.nets.setdefault(network, []).append(arch)
+    measured = facts.nets.setdefault(name, {})
+    measured[network] = [*(each for each in measured.get(network, ()) if each != arch), arch]
     return task
 
 
@@ -312,14 +311,13 @@ def _with_weights(task: Task, asked: Asked, facts: Facts) -> Task:
     if asked.small is not None:
         task = asked.small.task(task)
     weights = find_weights(task, asked, fetch=True)
-    if weights.note and weights.note not in facts.notes:
-        facts.notes.append(weights.note)
+    if weights.note and weights.note not in facts.notes.values():
         console_of_errors().print(f"Note: {weights.note}.")
     if weights.model is not None:
-        recipes = dict.fromkeys([*filter(None, facts.recipe.split(", ")), weights.model.plan.recipe.name])
-        facts.recipe = ", ".join(recipes)
         if not weights.model.ready:
             _train(weights, asked)
+        sha256 = weights.sha256
+        facts.recipes[sha256], facts.notes[sha256] = weights.model.plan.recipe.name, weights.note
     moved = task.on(task.dataset, weights.arch)
     grid = replace(moved.grid, checkpoint=weights.checkpoint, precision=asked.precision)
     return replace(moved, grid=grid)

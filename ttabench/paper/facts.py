@@ -20,9 +20,11 @@ FACTS = "paper.json"
 class Facts:
     """What the page says beside the cells; kept in the folder, so that a later run adds to it.
 
-    recipe   the recipes of the networks that were trained, separated by commas; "" where none is known.
     stands   the dataset of the paper → the dataset that was measured.
-    nets     the network of the paper → those that stand for it under other names.
+    nets     the measured dataset → the network of the paper → the names in the results of those that were
+             measured for it, the last one last.
+    recipes  the hash of weights that were trained here → the recipe.
+    notes    the hash of such weights → what is other than asked.
     missing  the dataset of the paper → why it is not measured.
     left_out the table, network and dataset → why it could not be measured.
     figures  the figure → "" or why it is missing.
@@ -30,14 +32,14 @@ class Facts:
     """
 
     scale: float = 1.0
-    recipe: str = ""
     stands: dict[str, str] = field(default_factory=dict)
-    nets: dict[str, list[str]] = field(default_factory=dict)
+    nets: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
     drawn: dict[str, dict[str, str | list[str]]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    recipes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path) -> Facts:

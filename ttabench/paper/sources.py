@@ -39,6 +39,12 @@ class Weights:
     note: str = ""
 
     @property
+    def sha256(self) -> str:
+        """The hash of the weights, as results have it. The model is trained here."""
+        assert self.model is not None
+        return self.model.load().sha256
+
+    @property
     def checkpoint(self) -> str:
         """The file for a sweep; "" where a sweep finds the weights by itself. The model is trained."""
         if (

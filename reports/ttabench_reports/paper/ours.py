@@ -14,7 +14,7 @@ from ttabench_reports.cells.frames import USUAL
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import catalog
 
-__all__ = ["PAPER", "Found", "Ours"]
+__all__ = ["PAPER", "Found", "Ours", "usual_names"]
 
 PAPER = "quantile2026"
 MEAN = "mean"
@@ -58,15 +58,16 @@ class Ours:
     Source is not the difference of two networks. Each row is of one mode and setting: see :func:`_one_row`.
 
     stands   the paper's dataset → the one that was measured in its place.
-    nets     the paper's network → names under which it was run, beside those of the catalog.
+    nets     the measured dataset → the paper's network → the names of what was measured for it, the last
+             one last. Without any, the names of the catalog are looked up.
     missing  the paper's dataset → why it was not measured.
     partial  whether the mean of fewer than fifteen corruptions is a mean: in a rehearsal.
     """
 
     def __init__(
         self, cells: pd.DataFrame | None, stands: Mapping[str, str] | None = None,
-        nets: Mapping[str, Sequence[str]] | None = None, missing: Mapping[str, str] | None = None,
-        *, partial: bool = False,
+        nets: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+        missing: Mapping[str, str] | None = None, *, partial: bool = False,
     ) -> None:  # fmt: skip
         self.cells = pd.DataFrame() if cells is None else cells
         self.stands, self.nets, self.missing = stands or {}, nets or {}, missing or {}
@@ -80,9 +81,13 @@ class Ours:
     def dataset(self, published: str) -> str:
         return self.stands.get(published, published)
 
-    def archs(self, published: str) -> list[str]:
-        """The names of a network here, those that stand for it last."""
-        return [*catalog()[PAPER].names(published), *self.nets.get(published, ())]
+    def archs(self, dataset: str, arch: str) -> Sequence[str]:
+        """The names of the network that was asked for last, of those that have cells on a dataset."""
+        usual, here = usual_names(arch), self.dataset(dataset)
+        asked = reversed(self.nets.get(here, {}).get(arch, ()))
+        stored = {*self.cells.loc[self.cells["dataset"] == here, "arch"]}
+        choices = [usual if name in usual else [name] for name in asked]
+        return next((names for names in choices if stored & {*names}), usual)
 
     def network(self, dataset: str, arch: str) -> Mapping[str, Any]:
         """What the rows of a network on a dataset share, :data:`NETWORK`; empty where it was not measured."""
@@ -149,7 +154,8 @@ class Ours:
         """
         if (dataset, arch) not in self._networks:
             here = self.cells[
-                (self.cells["dataset"] == self.dataset(dataset)) & self.cells["arch"].isin(self.archs(arch))
+                (self.cells["dataset"] == self.dataset(dataset))
+                & self.cells["arch"].isin(self.archs(dataset, arch))
             ].sort_values("written", kind="stable")
             alike = map(str, here[NETWORK].itertuples(index=False, name=None))  # a missing number is alike
             used = pd.Series([*alike], here.index, dtype=object)
@@ -159,6 +165,11 @@ class Ours:
             chosen = used == among.iloc[-1] if len(among) else pd.Series(True, here.index)
             self._networks[dataset, arch] = here.assign(_chosen=chosen)
         return self._networks[dataset, arch]
+
+
+def usual_names(arch: str) -> list[str]:
+    """What a network of the paper is called here."""
+    return catalog()[PAPER].names(arch)
 
 
 def _one_row(cells: pd.DataFrame) -> pd.DataFrame:

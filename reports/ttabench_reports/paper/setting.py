@@ -10,7 +10,7 @@ from ttabench.errors import counted
 from ttabench_reports.cells.frames import USUAL, differences_in
 from ttabench_reports.cells.method_facts import method_facts
 from ttabench_reports.paper import theirs
-from ttabench_reports.paper.ours import PROTOCOL, Found, Ours
+from ttabench_reports.paper.ours import PROTOCOL, Found, Ours, usual_names
 from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper
 from ttabench_reports.words import naming
 
@@ -19,6 +19,7 @@ __all__ = ["sentences"]
 OFFICIAL = "official/"
 """How the names of weights begin that the authors of a network have published."""
 Place = tuple[str, str]  # dataset and network, by the names of the paper
+Shown = tuple[Place, str, str]  # of it, the name and the hash of the weights in the results
 OF_ITS_AUTHORS: tuple[Place, ...] = (("cifar10-c", "cct"), ("cifar100-c", "cct"))
 """The networks that the paper did not train."""
 UNSTATED = ("epochs", "lr", "warmup", "regulariser", "confident")
@@ -36,7 +37,7 @@ def sentences(ours: Ours, facts: Mapping[str, Any], timed: Ours | None = None) -
     ]  # fmt: skip
     return [
         *_images(ours, found, facts),
-        *_networks(ours, facts),
+        *_networks(ours, timed, facts),
         *_method(found),
         *_protocol(ours),
         *_rest(found, [*ours.shown(), *(timed.shown() if timed else ())], facts),
@@ -60,37 +61,61 @@ def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Ite
         yield f"Images per corruption: {counts}; the paper has 10,000."
 
 
-def _networks(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
+def _networks(ours: Ours, timed: Ours | None, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Which networks the rows are of, and where their weights are from, here and in the paper."""
+    shown = _shown(ours, timed)
+    yield from _stand_ins(ours, shown)
+    yield from _weights(ours, shown, facts)
     clean = [words for dataset in theirs.DATASETS if (words := _clean_accuracies(ours, dataset))]
-    yield from _weights(ours, str(facts.get("recipe", "")))
     if clean:
         yield f"Accuracy (%) on clean images: {'; '.join(clean)}."
-    for arch, names in facts.get("nets", {}).items():
-        yield f"{naming.arch(arch)}: here {', '.join(map(naming.arch, names))}."
-    yield from (f"{note.rstrip('.')}." for note in facts.get("notes", ()))
 
 
-def _weights(ours: Ours, recipe: str) -> Iterator[str]:
-    """Where the weights of the measured networks are from, here and in the paper."""
-    published, own, trained = list[Place](), list[Place](), list[Place]()
-    for place in product(theirs.DATASETS, theirs.ARCHS):
-        if name := str(ours.network(*place).get("arch", "")):
-            official = name.startswith(OFFICIAL)
-            kind = published if official else own if {"/", ":"} & {*name} else trained
-            kind.append(place)
+def _shown(ours: Ours, timed: Ours | None) -> list[Shown]:
+    """The networks that the rows are of, each once; those that were timed may be others."""
+    found = {
+        (place, str(network["arch"]), str(network["checkpoint"])): None
+        for each in (ours, timed) if each for place in product(theirs.DATASETS, theirs.ARCHS)
+        if (network := each.network(*place))
+    }  # fmt: skip
+    return [*found]
+
+
+def _stand_ins(ours: Ours, shown: Sequence[Shown]) -> Iterator[str]:
+    """Networks that stand for one of the paper's under another name."""
+    for name in dict.fromkeys(name for (_, arch), name, _ in shown if name not in usual_names(arch)):
+        places = [place for place, other, _ in shown if other == name]
+        yield f"Networks: {naming.arch(name)} stands for {_places(ours, places)}."
+
+
+def _weights(ours: Ours, shown: Sequence[Shown], facts: Mapping[str, Any]) -> Iterator[str]:
+    """Where the weights of the shown networks are from, here and in the paper."""
+    recipes, notes = facts.get("recipes", {}), facts.get("notes", {})
+    published, own, trained = list[Place](), list[Place](), dict[str, list[Place]]()
+    for place, name, checkpoint in shown:
+        if name.startswith(OFFICIAL):
+            published.append(place)
+        elif {"/", ":"} & {*name} and checkpoint not in recipes:
+            own.append(place)
+        else:
+            trained.setdefault(recipes.get(checkpoint, ""), []).append(place)
     if published:
         where = _places(ours, published)
         yield f"Networks: {where}: the published weights of its authors, as in the paper on CIFAR."
     if own:
         yield f"Networks: {_places(ours, own)}: weights that others trained, which are not the paper's."
+    for recipe, places in trained.items():
+        by = f" with the recipe {recipe}" if recipe else ""
+        yield f"Networks: {_places(ours, places)}: trained here{by}."
     if trained:
-        recipes = [name for name in recipe.split(", ") if name]
-        by = f" with the recipe{'s' * (len(recipes) > 1)} {_listed(recipes)}" if recipes else ""
-        other = ", and took CCT on CIFAR from its authors" if {*OF_ITS_AUTHORS} & {*trained} else ""
+        here = {place for places in trained.values() for place in places}
+        other = ", and took CCT on CIFAR from its authors" if {*OF_ITS_AUTHORS} & here else ""
         yield (
-            f"Networks: {_places(ours, trained)}: trained here{by}, unless a note says otherwise; the paper "
-            f"trained its own{other}. Training differs, and with it the features that are matched."
+            f"Networks: the paper trained its own{other}. Training differs, and with it the features that "
+            "are matched."
         )
+    said = dict.fromkeys(notes.get(checkpoint, "") for _, _, checkpoint in shown)
+    yield from (f"{note.rstrip('.')}." for note in said if note)
 
 
 def _places(ours: Ours, places: Sequence[Place]) -> str:

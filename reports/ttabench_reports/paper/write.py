@@ -55,7 +55,7 @@ def write(
 ) -> list[Path]:
     """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
 
-    facts  scale, recipe, stands, nets, missing, left_out, figures, drawn, notes: see
+    facts  scale, stands, nets, missing, left_out, figures, drawn, recipes, notes: see
            `ttabench.paper.facts.Facts`.
     other_images   a fact too: the datasets in place of the paper's whose names do not speak of it.
     """

@@ -151,11 +151,12 @@ def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch
     """The paper's recipe is not known for the embedded images; `fast` is used there."""
     monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
     monkeypatch.setattr("ttabench.models.trained_model.TrainedModel.ready", True)
-    facts = Facts(recipe="own")
+    facts = Facts()
     asked = _paper.Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
     for _ in range(2):
         _paper._prepared(task("resnet18"), asked, facts)
-    assert facts.recipe == "own, fast"
+    sha256 = weights_of(task("resnet18")).sha256
+    assert (facts.recipes, facts.notes) == ({sha256: "fast"}, {sha256: ""})
 
 
 def test_a_network_has_the_name_that_its_results_have(
@@ -168,12 +169,18 @@ def test_a_network_has_the_name_that_its_results_have(
     facts, asked = Facts(), _paper.Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
     for each_task in tasks("table1", [own]):
         _paper._prepared(each_task, asked, facts)
-    assert facts.nets == {
-        "resnet18": ["resnet18_w16"],
-        "cct": ["cct_2"],
-        "cvt": ["cvt_2"],
-        "vit_lite": ["vit_2"],
-    }
+    (nets,) = facts.nets.values()
+    assert nets == {"resnet18": ["resnet18_w16"], "cct": ["cct_2"], "cvt": ["cvt_2"], "vit_lite": ["vit_2"]}
+
+
+def test_the_last_network_that_was_asked_for_is_the_last_one_of_the_facts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    facts, asked = Facts(), _paper.Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    for arch in ("resnet18", "resnet20", "resnet18"):
+        _paper._prepared(task(arch), asked, facts)
+    assert facts.nets == {EMBEDDED: {"resnet18": ["resnet20", "resnet18"]}}
 
 
 def test_the_time_of_the_papers_method_is_measured_with_and_without_its_decorruptor() -> None:
@@ -506,7 +513,7 @@ def test_a_folder_without_results_says_why(ttabench: Run, tmp_path: Path) -> Non
     "text",
     [
         "{", "[1]", "[" * 100_000, '{"scale": "0.005"}', '{"stands": ["digits-c"]}',
-        '{"nets": {"cct": "cct_2"}}',
+        '{"nets": {"cct": ["cct_2"]}}',
         '{"figures": {"tsne": 3}}', '{"drawn": {"tsne": {"arch": 5}}}', '{"unheard": 1}',
     ],
 )  # fmt: skip
@@ -520,9 +527,28 @@ def test_facts_that_are_damaged_are_told_with_the_way_on(text: str, tmp_path: Pa
 
 def test_facts_are_read_as_they_were_kept(tmp_path: Path) -> None:
     of = {"arch": "cct", "settings": ["epochs=1"]}
-    facts = Facts(scale=1, nets={"cct": ["cct_2"]}, missing={"cifar10-c": "why"}, drawn={"tsne": of})
+    facts = Facts(
+        scale=1, nets={EMBEDDED: {"cct": ["cct_2"]}}, missing={"cifar10-c": "why"}, drawn={"tsne": of}
+    )
     facts.keep(tmp_path)
     assert Facts.of(tmp_path) == facts
+
+
+def test_what_another_network_in_its_place_measured_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(task: Task, asked: object) -> int:
+        if task.arch == "resnet20":
+            raise UserError("no memory")
+        return 0
+
+    monkeypatch.setattr(_paper, "_measure", measure)
+    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    facts, asked = Facts(), _paper.Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    _paper._one(task("resnet20"), asked, facts, [], alone=False)
+    assert [*facts.left_out.values()] == ["table1, resnet20 on digits-c: no memory"]
+    _paper._one(task("resnet18"), asked, facts, [], alone=False)
+    assert facts.left_out == {}
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from ttabench_reports.sheets.sheet import Sheet
 from ttabench_reports.words.notes import OTHER
 
 OWN = "cifar10-own-c-local"
+TRAINED = "the hash of weights that were trained here"
 
 
 def measured(
@@ -163,21 +164,20 @@ def test_the_table_of_times_says_of_how_many_images_they_are() -> None:
 def test_one_dataset_in_place_of_several_is_told_once() -> None:
     digits = dict.fromkeys(theirs.DATASETS, "digits-c")
     frame = measured("source", dataset="digits-c", accuracy=53.9, clean_accuracy=93.7)
-    said = sentences(ours(frame, stands=digits), {"recipe": "cross-entropy, fast"})
+    said = sentences(ours(frame, stands=digits), {})
     assert "Images: Digits-C stands for CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
     assert "not the published files" in said[0]
     assert (
         "other images and classes" in sentences(ours(frame, stands=digits), {"other_images": ["digits-c"]})[0]
     )
     assert not any(line.startswith("Images: ") for line in said[1:])
-    assert "with the recipes cross-entropy and fast" in said[1]
     clean = next(line for line in said if line.startswith("Accuracy (%) on clean images"))
     assert "CIFAR10-C: ResNet18 93.7 (paper: 92.0); CIFAR100-C: ResNet18 93.7 (paper: 72.5)" in clean
 
 
 def test_networks_are_trained_here_only_where_they_are() -> None:
     def networks(made: Ours) -> list[str]:
-        said = sentences(made, {"recipe": "cross-entropy"})
+        said = sentences(made, {"recipes": {TRAINED: "cross-entropy"}})
         return [line.removeprefix("Networks: ") for line in said if line.startswith("Networks: ")]
 
     official = [
@@ -187,20 +187,61 @@ def test_networks_are_trained_here_only_where_they_are() -> None:
         "CCT on CIFAR10-C and CIFAR100-C: the published weights of its authors, as in the paper on CIFAR."
     )
     assert networks(ours(*official)) == [published]
-    trained = [measured(arch=arch) for arch in ("resnet18", "vit_lite")]
+    trained = [measured(arch=arch, checkpoint=TRAINED) for arch in ("resnet18", "vit_lite")]
     both = networks(ours(*official, *trained))
     assert both[0] == published
-    assert both[1].startswith("ResNet18 and ViT-Lite on CIFAR10-C: trained here with the recipe cross-")
-    assert "the paper trained its own. Training" in both[1]
-    (alone,) = networks(ours(measured("source", "cct")))
-    assert alone.startswith("CCT on CIFAR10-C: trained here")
-    assert "the paper trained its own, and took CCT on CIFAR from its authors." in alone
-    other = ours(measured("source", "timm/x"), nets={"resnet18": ["timm/x"]})
+    assert both[1] == "ResNet18 and ViT-Lite on CIFAR10-C: trained here with the recipe cross-entropy."
+    assert both[2].startswith("the paper trained its own. Training")
+    alone = networks(ours(measured("source", "cct")))
+    assert alone[0] == "CCT on CIFAR10-C: trained here."
+    assert alone[1].startswith("the paper trained its own, and took CCT on CIFAR from its authors.")
+    other = ours(measured("source", "timm/x"), nets={"cifar10-c": {"resnet18": ["timm/x"]}})
     assert networks(other) == [
-        "ResNet18 on CIFAR10-C: weights that others trained, which are not the paper's."
+        "timm/x stands for ResNet18 on CIFAR10-C.",
+        "ResNet18 on CIFAR10-C: weights that others trained, which are not the paper's.",
     ]
+    own = ours(measured("source", "my:net", checkpoint=TRAINED), nets={"cifar10-c": {"resnet18": ["my:net"]}})
+    assert networks(own)[1] == "ResNet18 on CIFAR10-C: trained here with the recipe cross-entropy."
     assert networks(ours()) == []
     assert networks(ours(spoil(measured(), "failed", "out of memory", arch="resnet18"))) == []
+
+
+def test_the_account_of_networks_is_of_the_shown_rows_and_no_history() -> None:
+    """A folder after two runs: other recipes on two datasets, and another network in the second run."""
+    frames = [
+        measured("source", checkpoint="a"), measured("source", checkpoint="b", written=2e9),
+        measured("source", dataset="cifar100-c", checkpoint="c"),
+    ]  # fmt: skip
+    facts = {
+        "recipes": {"a": "fast", "b": "paper", "c": "cross-entropy"},
+        "notes": {"a": "a is trained here", "b": "b is trained here: its weights cannot be had", "c": ""},
+    }
+    said = sentences(ours(*frames), facts)
+    assert "Networks: ResNet18 on CIFAR10-C: trained here with the recipe paper." in said
+    assert "Networks: ResNet18 on CIFAR100-C: trained here with the recipe cross-entropy." in said
+    assert "b is trained here: its weights cannot be had." in said
+    assert not any("fast" in line or "a is trained" in line for line in said)
+
+    alone = ours(measured("source", dataset="cifar100-c", checkpoint="a", corruptions=("gaussian_noise",)))
+    assert "Networks: ResNet18 on CIFAR100-C: trained here with the recipe fast." in sentences(
+        ours(), facts, alone
+    )
+
+
+def test_the_network_that_was_asked_for_last_is_shown_and_named() -> None:
+    """Also where its cells were stored before those of the other one."""
+    wide, deep = (
+        measured("source", arch, accuracy=accuracy, written=written)
+        for arch, accuracy, written in (("resnet18", 40.0, 2e9), ("resnet20", 30.0, 1e9))
+    )
+    for asked, value in ((["resnet18", "resnet20"], 30.0), (["resnet20", "resnet18"], 40.0), ([], 40.0)):
+        made = ours(wide, deep, nets={"cifar10-c": {"resnet18": asked}})
+        assert made.find("cifar10-c", "resnet18", "source").value("mean") == pytest.approx(value)
+        assert ("Networks: ResNet20 stands for ResNet18 on CIFAR10-C." in sentences(made, {})) == (
+            value == 30.0
+        )
+    elsewhere = ours(wide, nets={"cifar10-c": {"resnet18": ["resnet18", "resnet20"]}})  # it was timed alone
+    assert elsewhere.find("cifar10-c", "resnet18", "source").value("mean") == pytest.approx(40.0)
 
 
 def test_the_verdict_says_what_is_and_is_not_reproduced() -> None:
@@ -310,13 +351,14 @@ def test_the_appendix_has_increases_as_printed_and_the_table_behind_table_3() ->
 
 def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
     facts = {
-        "scale": 1.0, "recipe": "cross-entropy", "stands": {"cifar10-c": OWN}, "nets": {}, "notes": ["<b>"],
+        "scale": 1.0, "recipes": {TRAINED: "cross-entropy"}, "stands": {"cifar10-c": OWN}, "nets": {},
+        "notes": {TRAINED: "<b>"},
         "missing": {"cifar100-c": "cifar100-c is not here"}, "figures": {"tsne": "out of memory"},
     }  # fmt: skip
     frame = pd.concat(
         [
-            measured("source", dataset=OWN, accuracy=53.9, precision="tf32"),
-            measured(dataset=OWN, precision="tf32"),
+            measured("source", dataset=OWN, accuracy=53.9, precision="tf32", checkpoint=TRAINED),
+            measured(dataset=OWN, precision="tf32", checkpoint=TRAINED),
         ]
     )
     paths = write(frame.reset_index(drop=True), None, facts, tmp_path)
