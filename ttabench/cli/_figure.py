@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ def make(
 ) -> list[Path]:
     """Compute, draw and write a figure; the files.
 
-    Mistakes raise UserError before anything is computed, but for settings of a method that the figure turns
-    out not to show: before anything is written.
+    Mistakes raise UserError before anything is computed. Which methods a figure without an option ``method``
+    shows is known once it is computed: settings of another raise UserError before anything is written.
 
     given      flags that the user gave: fields of `ttabench.cli._bench.BENCH`.
     bench      all these fields, with their defaults.
@@ -52,6 +52,8 @@ def make(
     if of_methods and not takes_bench(function):
         raise UserError(f"figure {name} shows no method; leave --set {of_methods[0]} out.")
     methods = _of_methods(of_methods)
+    if chosen := {**known, **values}.get("method"):
+        _refuse_unshown(name, methods, {chosen})
     check_folder(out)
     if not takes_bench(function):
         with figure_style():
@@ -60,9 +62,17 @@ def make(
     with figure_style(), Meter("images") as meter:
         made = with_progress(report=_progress(meter), settings=methods)
         figure = function(made, **values)
-        if idle := methods.keys() - made.shown:
-            raise UserError(f"figure {name} does not show {min(idle)}; leave its --set out.")
+        _refuse_unshown(name, methods, made.shown)
         return write(figure, name, out)
+
+
+def _refuse_unshown(name: str, methods: Mapping[str, object], shown: Collection[str]) -> None:
+    """Raises UserError for settings of a method that is not among those that the figure shows."""
+    if idle := methods.keys() - {*shown}:
+        raise UserError(
+            f"figure {name} does not show {min(idle)}, but {' and '.join(sorted(shown)) or 'no method'}; "
+            f"leave the --set of {min(idle)} out."
+        )
 
 
 def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 A figure is a function registered under ``ttabench.figures``. It returns a matplotlib ``Figure`` that was
 made without pyplot. Its keyword-only parameters, each with a default, are the options it takes. If it has
-a parameter `bench`, it is handed a trained classifier with its data, see :class:`Bench`.
+a parameter `bench`, it is handed a trained classifier with its data, see :class:`Bench`. An option `method`
+names the one method that it shows.
 """
 
 from __future__ import annotations

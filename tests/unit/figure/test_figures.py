@@ -270,6 +270,20 @@ def test_settings_from_the_command_line_reach_the_method(
     assert not (tmp_path / "b").exists()
 
 
+def test_settings_of_a_method_that_a_figure_does_not_show_are_refused_before_it_is_computed(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_figure, "_bench", lambda **_: pytest.fail("a classifier was opened"))
+    for settings, words in (
+        (("tent.lr=0.1",), "tsne does not show tent, but quantile; leave the --set of tent out."),
+        (("quantile.lr=0.1", "method=quantile_paper"), "does not show quantile, but quantile_paper; leave"),
+    ):
+        flags = [part for text in settings for part in ("--set", text)]
+        output = ttabench("figure", "tsne", "--out", tmp_path / "out", *flags)
+        assert (output.code, words in output.err) == (2, True), output.err
+        assert not (tmp_path / "out").exists()
+
+
 def test_a_network_that_sees_its_images_otherwise_is_warned_of(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
