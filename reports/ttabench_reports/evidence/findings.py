@@ -291,9 +291,13 @@ def untested_among(rows: Sequence[Row], table: Table) -> set[int]:
     able = [row for row in rows if not math.isnan(row.value(MEAN))]
     if not able or not any(row.correct for row in table.rows):
         return set()
-    top = max(able, key=lambda row: row.value(MEAN))
-    others = [row for row in able if row is not top and row.kind == "method"]
-    p = paired_with(top, table).p_values(top, others, table.main)
+    return untested_against(max(able, key=lambda row: row.value(MEAN)), able, table)
+
+
+def untested_against(one: Row, rows: Sequence[Row], table: Table) -> set[int]:
+    """Ids of the methods among these rows, which have a mean, that cannot be tested against `one`."""
+    others = [row for row in rows if row is not one and row.kind == "method"]
+    p = paired_with(one, table).p_values(one, others, table.main)
     return {id(row) for row, value in zip(others, p, strict=True) if math.isnan(value)}
 
 

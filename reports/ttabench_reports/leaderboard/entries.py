@@ -32,11 +32,11 @@ COLUMNS = (
 class Entry:
     """A method in its group.
 
-    rank, of  1 for the best of the `of` methods of its protocol and its ties; None where it is not ranked: a
-              mean that is not complete, or no other method to compare with.
+    rank, of  1 for the best of the `of` ranked methods of its protocol and its ties; None where it is not
+              ranked: a mean that is not complete or not tested, or no other method to compare with.
     cost      time over Source's, see :func:`_cost`; NaN where it is not known.
     folders   the results folders that its cells are from; page, the page with its card.
-    tested    whether it could be tested against the best of its protocol.
+    tested    whether it could be tested against the methods that are ranked.
     """
 
     line: overview.Line
@@ -49,8 +49,8 @@ class Entry:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """Words such as ``stale``; ``not tested`` for a rank that no test stands behind."""
-        return (*self.line.state, *(("not tested",) if self.rank and not self.tested else ()))
+        """Words such as ``stale``; ``not tested`` for a mean that no test compares with the ranked ones."""
+        return (*self.line.state, *(("not tested",) if not self.tested else ()))
 
     @property
     def row(self) -> Row:
@@ -116,9 +116,9 @@ def _group(
     chosen: Selected, table: Table, arch: str, checkpoint: str, protocol: Protocol, members: list[Row],
     lines: Mapping[int, overview.Line], pages: Mapping[str, str],
 ) -> Group:  # fmt: skip
-    ranks = ranked(members, table)
+    untested = _untested(members, table)
+    ranks = ranked([row for row in members if id(row) not in untested], table)
     of = len(ranks)
-    untested = evidence.untested_among(members, table)
 
     def entry(row: Row) -> Entry:
         cells = chosen.of(table, row)
@@ -132,6 +132,22 @@ def _group(
     baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]
     sources = list({id(row): row for row in baselines}.values())
     return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
+
+
+def _untested(rows: Sequence[Row], table: Table) -> set[int]:
+    """Ids of the rows with a mean that are not ranked: those that cannot be tested against the others.
+
+    The others are the most that can be tested against one of them; of as many, against the highest one. So
+    a row with other seeds does not take the ranks of all the others, however high it is.
+    """
+    able = [row for row in rows if not math.isnan(row.value(MEAN))]
+    able.sort(key=lambda row: _falling(row.value(MEAN)))
+    found: list[set[int]] = []
+    for row in able:
+        found.append(evidence.untested_against(row, able, table))
+        if not found[-1]:
+            break
+    return min(found, key=len, default=set())
 
 
 def _falling(mean: float) -> float:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.browser import chromium, complaints, resize
+from tests.cases import each
 from tests.unit import other_code
 from tests.unit.conftest import Output
 from tests.unit.reports.test_page import HOSTILE, Rows
@@ -103,6 +104,29 @@ def test_ranks_are_given_within_one_protocol_and_ties_share_them(tmp_path: Path)
     unranked = table[table["rank"].isna()]["method"]
     assert set(unranked) == {"source", "quantile"}
     assert set(table[table["method"] == "source"]["protocol"]) == set(table["protocol"])
+
+
+@each("share", [0.95, 0.65])
+def test_a_row_that_cannot_be_tested_has_no_rank_and_takes_none(share: float, tmp_path: Path) -> None:
+    """It has another seed, and may be the highest."""
+    common = {"source": 0.5, "tent": 0.7, "sar": 0.6}
+    table = built(tmp_path / "site", folder(
+        tmp_path / "a", results(common), results({"cotta": share}, seed=1), results({"rotta": 0.4}),
+    )).set_index("method")  # fmt: skip
+    assert [table.loc[name, "rank"] for name in ("tent", "sar", "rotta")] == [1, 2, 3]
+    assert np.isnan(table.loc["cotta", "rank"])
+    assert {*table["of"]} == {3}
+    assert [name for name, state in table["state"].items() if "not tested" in str(state)] == ["cotta"]
+    page = (tmp_path / "site" / leaderboard.INDEX).read_text()
+    assert "<small>alone</small>" not in page
+
+
+def test_of_two_methods_that_cannot_be_compared_none_is_ranked(tmp_path: Path) -> None:
+    parts = results({"source": 0.5, "tent": 0.7}), results({"cotta": 0.6}, seed=1)
+    table = built(tmp_path / "site", folder(tmp_path / "a", *parts)).set_index("method")
+    assert table["rank"].isna().all()
+    assert "not tested" in table.loc["cotta", "state"]
+    assert (tmp_path / "site" / leaderboard.INDEX).read_text().count("<small>alone</small>") == 1
 
 
 def test_each_block_says_over_which_corruptions_its_means_are(tmp_path: Path) -> None:
