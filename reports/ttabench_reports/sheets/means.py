@@ -25,7 +25,8 @@ INTERVAL = "95\u00a0% interval"
 
 def summary(report: Report) -> Sheet:
     """Baseline, accuracy, increase, corruptions won and lost, best published number."""
-    notes, beside = TableNotes(), _BestPublished(report.published)
+    notes = TableNotes()
+    beside = _BestPublished(report.published, notes)
 
     def line(table: Table, row: Row, first: bool) -> Line:
         finding = findings(table)[id(row)]
@@ -133,11 +134,12 @@ class _BestPublished:
     """The highest published mean of the same setting as a table, on the same architecture.
 
     Where a row is the method that a publication proposes, its numbers of that method are left out: the
-    column says what there was beside it.
+    column says what there was beside it. Footnotes say where a number is from, and what may differ.
     """
 
-    def __init__(self, known: pd.DataFrame | None) -> None:
+    def __init__(self, known: pd.DataFrame | None, notes: TableNotes) -> None:
         self.used: dict[str, None] = {}
+        self.notes = notes
         self.known = None if known is None else known[known["corruption"] == MEAN]
 
     def __call__(self, table: Table, arch: str) -> Entry:
@@ -151,11 +153,11 @@ class _BestPublished:
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
         rows = [row.about for row in measured_rows(table) if row.arch == arch]
-        same = [
-            of_same_setting(*pair, rows) is not None
-            for pair in zip(here["publication"], here["method"], strict=True)
+        remarks = [
+            of_same_setting(*pair, rows) for pair in zip(here["publication"], here["method"], strict=True)
         ]
-        here = here.loc[same]  # an empty list chooses columns elsewhere
+        here = here.assign(remark=remarks)
+        here = here.loc[here["remark"].notna()]
         bases = {about["base"] for about in rows}
         own = [
             _is_proposed(*pair) and pair[1].partition("[")[0] in bases
@@ -165,9 +167,12 @@ class _BestPublished:
         if here.empty:
             return Entry("–")
         top = here.sort_values("accuracy").iloc[-1]
-        self.used.setdefault(str(top["publication"]))
+        name = str(top["publication"])
+        self.used.setdefault(name)
         who = naming.method(str(top["method"]))
-        return Entry(words.number(float(top["accuracy"])), after=f"\u00a0({who})")
+        said = [f"published in {name}: {catalog()[name].where}" if name in catalog() else "", top["remark"]]
+        marks = "".join(sorted({self.notes.mark(text) for text in said if text}))
+        return Entry(words.number(float(top["accuracy"])), after=f"\u00a0({who})", marks=marks)
 
     @property
     def sources(self) -> str:

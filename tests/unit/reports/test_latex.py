@@ -408,6 +408,9 @@ def test_summary_has_the_best_published_number_beside_ours() -> None:
     assert first["ResNet18"].text == "82.2"  # as in the paper's summary table
     assert "SoTTA" in first["ResNet18"].after
     assert "of the same setting (quantile2026)" in sheet.footer
+    where, weights = (sheet.notes[mark] for mark in first["ResNet18"].marks)
+    assert where == "published in quantile2026: appendix, tables of accuracies per corruption at severity 5"
+    assert weights.startswith("weights: those of SoTTA's own article, where the numbers are from")
     sheet = means.summary(Report(frame.assign(n_images=360), published.load("quantile2026")))
     assert {line[-1].text for line in sheet.groups[0].lines} == {"–", ""}
 
