@@ -109,16 +109,19 @@ def over(tables: Sequence[Table]) -> str:
 
 
 def measured(tables: Sequence[Table]) -> str:
-    """The protocol that most rows of several tables have, and the seeds. Exceptions: :mod:`protocols`."""
+    """The protocol that most rows of several tables have, and the seeds. Exceptions: :mod:`protocols`.
+
+    Where no method was measured, it is what was planned.
+    """
+    methods = [(table, row) for table in tables for row in table.rows if row.kind == "method"]
+    said = {id(table): [n for n in PROTOCOL if not _in_heading(n, table, tables)] for table in tables}
     items: list[protocols.Item] = [
         (
             row_name(row),
-            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in to_say},
+            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in said[id(table)]},
         )
-        for table in tables
-        if (to_say := [name for name in PROTOCOL if not _in_heading(name, table, tables)])
-        for row in table.rows
-        if row.kind == "method" and row.about["measured"]
+        for table, row in [pair for pair in methods if pair[1].about["measured"]] or methods
+        if said[id(table)]
     ]
     parts = []
     if items:

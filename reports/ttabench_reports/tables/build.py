@@ -291,15 +291,18 @@ def _build(
 
 
 def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
-    """Each method and its protocol; Source only where nothing else is, since it adapts to no batch."""
-    used = [member for member in members if member["measured"]] or members
-    adapted = [member for member in used if member["base"] != "source"] or used
+    """Each measured method and its protocol, or where all failed, what was planned.
+
+    Source only where nothing else is, since it adapts to no batch.
+    """
+    adapted = [member for member in members if member["base"] != "source"] or members
+    used = [member for member in adapted if member["measured"]] or adapted
     return [
         (
             naming.method(without(m["method"], m["unset"]), str(m["config"])),
             {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
         )
-        for m in sorted(adapted, key=_place)
+        for m in sorted(used, key=_place)
     ]
 
 

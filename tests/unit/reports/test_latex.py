@@ -176,6 +176,18 @@ def test_captions_have_three_lines_at_most(frame: pd.DataFrame, many: pd.DataFra
     assert {"EATA", "SAR", "CoTTA", "Quantile"} < names
 
 
+def test_where_every_method_failed_the_caption_has_the_protocol_that_was_planned() -> None:
+    """Not that of Source, which adapts to no batch and may have another size."""
+    made = cells(("source", "tent"), ("cct",), batch_size=64)
+    made.loc[made["base"] == "source", "batch_size"] = 32
+    planned = "Protocol: online, batch size 64, iid order"
+    for frame in (made, spoil(made, "failed", "out of memory", method="tent")):
+        for name in ("per_corruption_digits-c-severity-5", "summary", "statistics"):
+            assert planned in sheets(frame)[name].caption, name
+    (alone,) = Report(made[made["base"] == "source"]).tables
+    assert "batch size 32" in alone.brief
+
+
 def test_a_paced_protocol_has_the_ratio_of_each_method() -> None:
     made = cells(("source", "tent", "sar"), pace=1.0)
     made["pace_ratio"] = [{"tent": 2.4, "sar": 3.0}.get(base, 1.0) for base in made["base"]]
