@@ -87,3 +87,11 @@ def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     for row, corruption in keys:
         by_row[row] = (*by_row.get(row, ()), corruption)
     return by_row
+
+
+def several_orders(frame: pd.DataFrame) -> frozenset[int]:
+    """The numbers of the rows of a continual sweep whose seeds have different orders of corruptions."""
+    ran = frame[(frame["reset"] == "continual") & (frame["base"] != "source") & frame["accuracy"].notna()]
+    differ = ran.groupby(["row", "corruption"])["history"].nunique() > 1
+    keys: list[tuple[int, str]] = differ.index[differ].tolist()
+    return frozenset(row for row, _ in keys)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
-from ttabench_reports.cells.over_stream import orders, windows
+from ttabench_reports.cells.over_stream import orders, several_orders, windows
 from ttabench_reports.cells.unknown import unknown_figures
 
 
@@ -33,6 +33,7 @@ class Numbers:
         self.unknown = unknown_figures(frame)
         self.windows = windows(frame)
         self.orders = orders(frame)
+        self.several_orders = several_orders(frame)
         self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells
         stale = frame.loc[frame["stale"], ["row", "stale_because"]].drop_duplicates()
         for row, because in stale.itertuples(index=False):

@@ -237,6 +237,14 @@ def _unlike_orders(rows: Iterable[Row]) -> str:
     )
 
 
+def _several_orders(rows: Iterable[Row], numbers: Numbers) -> str:
+    """Which continual rows are a mean over seeds with different orders of corruptions; "" for none."""
+    named = [(row.name, row.arch) for row in rows if row.about.get("row") in numbers.several_orders]
+    if not named:
+        return ""
+    return f"A mean over seeds with different orders of corruptions: {_on_networks(named)}."
+
+
 def _build(
     key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: Numbers,
     left_out: int, further: tuple[str, ...], published: pd.DataFrame | None,
@@ -283,7 +291,7 @@ def _build(
         remarks.append(
             f"Left out: {counted(left_out, 'cell')} of continual runs in another order of corruptions."
         )
-    remarks += filter(None, (_unlike_orders(rows), *further))
+    remarks += filter(None, (_unlike_orders(rows), _several_orders(rows, numbers), *further))
     items, baseline = fields(key, members), key.get("baseline", "")
     images = everything([key["dataset"]])
     protocol, brief = (words(items, baseline, images) for words in (protocols.words, protocols.brief))

@@ -520,6 +520,20 @@ def test_continual_rows_in_another_order_of_corruptions_are_named() -> None:
         assert f"{named}." in built.measured
 
 
+def test_a_continual_row_whose_seeds_have_different_orders_says_so() -> None:
+    """Each run is whole, so that both seeds count; Source does not adapt, and a run in part is in order."""
+    forth, back = (
+        continual(cells(seeds=(n,)), order) for n, order in ((0, CORRUPTIONS), (1, CORRUPTIONS[::-1]))
+    )
+    part = continual(cells(seeds=(1,)), CORRUPTIONS[:4])
+    sar = continual(cells(("sar",), ("cct",), seeds=(0, 1)), CORRUPTIONS)
+    (built,) = tables.tables(pd.concat([forth, back, sar]))
+    named = "TENT, Quantile on ResNet18; TENT, Quantile on CCT."
+    assert f"A mean over seeds with different orders of corruptions: {named}" in built.measured
+    for other in (forth, pd.concat([forth, part])):
+        assert "different orders" not in tables.tables(other)[0].measured
+
+
 def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
     frame = spoil(cells(("source", "tent", "sar"), ("cct",)), "failed", "no memory", method="sar")
     frame = spoil(frame, "failed", "no memory", method="tent", corruption="fog")
