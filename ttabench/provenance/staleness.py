@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 NOT_RECORDED = "it was stored by a version that did not record its code by definition"
 NOT_INSTALLED = " is not installed"
 REFERENCES = "what definitions refer to changed"
+UNLIKE_ROW = "other cells of the row were measured with other code"
+_SENTENCES = (NOT_RECORDED, UNLIKE_ROW)
 
 
 class StoredCode(dict[str, str]):
@@ -88,7 +90,7 @@ def stale_reasons(texts: Iterable[str], wording: str) -> list[str]:
     """Why a result is stale: whole sentences, then the changed modules in place of {} in `wording`."""
     kinds: tuple[list[str], list[str]] = [], []
     for text in texts:
-        kinds[text == NOT_RECORDED or text.endswith(NOT_INSTALLED)].append(text)
+        kinds[text in _SENTENCES or text.endswith(NOT_INSTALLED)].append(text)
     changed, others = kinds
     return [*others, *([wording.format(first_of(changed, 3))] if changed else [])]
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ttabench.errors import UserError, counted
 from ttabench.plain_text import one_line
+from ttabench.provenance.staleness import UNLIKE_ROW
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench.system.garbage_collection import paused
@@ -31,10 +32,10 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
 
     A cell that stands in several counts as it was written last, one with a number before one without, and one
     of unknown time before all others; of equals, that with per-image correctness or details, and else that of
-    the place named last. Warns where they differ in code or number. Raises UserError for what is neither, and
-    where nothing holds a cell.
+    the place named last. Warns where they differ in code or number. Cells of a row of two codes are stale:
+    see :func:`_with_unlike_stale`. Raises UserError for what is neither, and where nothing holds a cell.
     """
-    read = [read_one(path) for path in paths]
+    read = [read_one(path).assign(_here=Path(path).is_dir()) for path in paths]
     per_frame = [frame.attrs[ASKED] for frame in read if ASKED in frame.attrs]
     frames = [frame for frame in read if not frame.empty]
     if not frames:
@@ -45,7 +46,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     absent = missing(plans, (cell_id for frame in frames for cell_id in frame["cell_id"]))
     if len(frames) == 1:
         frames[0].attrs[MISSING] = absent
-        return frames[0]
+        return _with_unlike_stale(frames[0])
     places = [str(path) for path, frame in zip(paths, read, strict=True) for _ in range(len(frame))]
     frame = pd.concat(frames, ignore_index=True).assign(_from=places)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
@@ -62,7 +63,31 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     frame.attrs[MISSING] = absent
     if (known := of_all(frame.attrs for frame in frames)) is not None:
         frame.attrs[SET] = known
-    return frame
+    return _with_unlike_stale(frame)
+
+
+def _with_unlike_stale(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with cells marked as stale that cannot all have been measured with the installed code.
+
+    The cells of a row depend on the same code, and a CSV file knows only whether it was that of who wrote it.
+    Of a row with several codes, only those cells stay fresh whose code is that of a fresh cell of a folder:
+    this code is installed. Attested cells are left out, as other code gave the same numbers.
+
+    frame  with `_here`, whether a cell is from a folder, which is dropped.
+    """
+    frame, here = frame.drop(columns="_here"), frame["_here"]
+    if here.all():
+        return frame
+    fresh = (frame["status"] == "ok") & (frame["code"] != "") & ~frame["stale"]
+    if "attested" in frame:
+        fresh &= frame["attested"].astype(str).str.lower() != "true"
+    same = frame.loc[fresh, [*TABLE, *ROW, "code"]].assign(_installed=frame["code"].where(here))
+    same.loc[same["base"] == "source", ["mode", "batch_size", "epochs"]] = "", 0, 0  # one row for all of them
+    rows = same.groupby([*TABLE, *ROW], sort=False, dropna=False)
+    unlike = (rows["code"].transform("nunique") > 1) & (same["code"] != rows["_installed"].transform("first"))
+    marked = unlike.reindex(frame.index, fill_value=False)
+    because = frame["stale_because"].where(~marked, UNLIKE_ROW)
+    return frame.assign(stale=frame["stale"] | marked, stale_because=because)
 
 
 def _warn_of_replaced(frame: pd.DataFrame) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -24,6 +25,7 @@ from ttabench_reports.cells import load
 from ttabench_reports.cells.frames import CORRECT, DETAILS, checked, one_per_cell
 from ttabench_reports.formats import csv_files
 from ttabench_reports.tables.build import tables
+from ttabench_reports.tables.table import STALE
 from ttabench_reports.words import naming
 
 
@@ -127,6 +129,51 @@ def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(t
         "15 cells in more than one of these results, 2 with other code or numbers; what was measured last "
         f"counts, and of unknown age what is named last: 1 of {paths[0]}, 1 of {paths[1]}."
     )
+
+
+def two_codes(folder: Path, **values: Any) -> list[Path]:
+    """Two CSV files with a seed of the same rows each, the second one with other code, and with `values`."""
+    frame = cells(("source", "tent"), ("cct",), seeds=(0, 1)).assign(code="a" * 64, attested=False)
+    paths = [folder / "first.csv", folder / "second.csv"]
+    for path, (seed, part) in zip(paths, frame.groupby("seed"), strict=True):
+        other = {"code": "b" * 64, **values} if seed else {}
+        csv_files.write_cells(part.assign(**other), path)
+    return paths
+
+
+def test_a_row_of_two_codes_is_stale_where_csv_files_hold_it(
+    ttabench: Callable[..., Output], tmp_path: Path
+) -> None:
+    paths = two_codes(tmp_path)
+    read = load.read(paths)
+    assert read["stale"].all()  # which of the two codes is installed is not known
+    (table,) = tables(read)
+    assert all(STALE in row.flags for row in table.rows if row.measured)
+    output = ttabench("report", *paths, "--format", "csv", "--out", tmp_path / "both")
+    assert "30 stale cells of tent: other cells of the row were measured with other code." in output.err
+    assert load.read([tmp_path / "both" / "cells.csv"])["stale"].all()
+    assert not load.read(paths[:1])["stale"].any()
+
+
+@pytest.mark.parametrize(
+    "values", [{"code": "a" * 64}, {"code": ""}, {"attested": True}, {"checkpoint": "other"}],
+    ids=["same", "unknown", "attested", "another row"],
+)  # fmt: skip
+def test_other_code_that_may_differ_is_not_stale(tmp_path: Path, values: dict[str, Any]) -> None:
+    assert not load.read(two_codes(tmp_path, **values))["stale"].any()
+
+
+def test_the_code_of_a_folder_is_installed_and_that_of_a_csv_file_beside_it_stale(
+    tmp_path: Path, result: Result
+) -> None:
+    folder = stored(tmp_path / "a", result)
+    again = replace(result, cell=replace(result.cell, seed=result.cell.seed + 1))
+    theirs = load.read([stored(tmp_path / "b", again)])
+    for code, stale in (("b" * 64, True), (theirs["code"].iloc[0], False)):
+        exported = csv_files.write_cells(theirs.assign(code=code), tmp_path / "cells.csv")
+        for order in ([folder, exported], [exported, folder]):
+            read = load.read(order).set_index("cell_id")["stale"]
+            assert dict(read) == {result.cell.cell_id: False, again.cell.cell_id: stale}
 
 
 def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Result, other: Result) -> None:
