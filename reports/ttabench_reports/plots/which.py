@@ -35,7 +35,8 @@ class Looks:
     """How the curves of a figure look.
 
     names    id of a row → the name of its curve. A method is one curve in all panels, also where its settings
-             differ, unless a panel has it several times: then each row has its own label.
+             differ, unless a panel has it several times in a mode: then each row has its own label. Online
+             and offline are two curves.
     by_name  name of a curve → its look; Source first, then the methods, the best first.
     """
 
@@ -72,7 +73,13 @@ def looks(panels: Mapping[str, Sequence[Row]], value: Callable[[Row], float], lo
 
 
 def _names(panels: Mapping[str, Sequence[Row]]) -> dict[int, str]:
-    counts = Counter((arch, row.about["base"]) for arch, rows in panels.items() for row in rows)
-    several = {base for (_, base), count in counts.items() if count > 1}
+    counts = Counter((arch, _method(row)) for arch, rows in panels.items() for row in rows)
+    several = {method for (_, method), count in counts.items() if count > 1}
     every = [row for rows in panels.values() for row in rows]
-    return {id(row): row.method if row.about["base"] in several else row.about["base"] for row in every}
+    return {id(row): row.method if (method := _method(row)) in several else method for row in every}
+
+
+def _method(row: Row) -> str:
+    """A method in one of its modes; Source does not adapt, so it has none."""
+    mode = "" if row.kind == "source" else row.about["mode"]
+    return f"{row.about['base']} {mode}"

@@ -444,9 +444,15 @@ def test_looks_go_to_the_best_methods_and_differ_in_more_than_colour(many: Repor
 def test_a_method_is_one_curve_in_all_panels_and_those_in_all_panels_come_first() -> None:
     def panel(arch: str, values: dict[str, float]) -> list[Row]:
         return [
-            Row(arch, label, "method", {MEAN: value}, about={"base": label.partition("[")[0]})
+            Row(
+                arch, label, "method", {MEAN: value},
+                about={
+                    "base": label.partition("[")[0].partition(" (")[0],
+                    "mode": "offline" if "(offline)" in label else "online",
+                },
+            )
             for label, value in values.items()
-        ]
+        ]  # fmt: skip
 
     narrow = {f"only{k}": 90.0 + k for k in range(8)}  # higher, but on one network
     panels = {
@@ -462,6 +468,13 @@ def test_a_method_is_one_curve_in_all_panels_and_those_in_all_panels_come_first(
     several = {"cnn": panel("cnn", {"tent": 1.0, "tent[lr=1]": 2.0}), "cct": panel("cct", {"tent": 3.0})}
     ours = looks(several, lambda row: row.value(MEAN))
     assert ours.of(several["cnn"][0]) == ours.of(several["cct"][0]) != ours.of(several["cnn"][1])
+    both = {
+        "cnn": panel("cnn", {"tent": 2.0, "tent (offline)": 1.0}),
+        "cct": panel("cct", {"tent[norms=all]": 2.0, "tent[norms=all] (offline)": 1.0}),
+    }
+    modes = looks(both, lambda row: row.value(MEAN))
+    online, offline = ([modes.of(rows[k]) for rows in both.values()] for k in (0, 1))
+    assert online[0] == online[1] != offline[0] == offline[1]
 
 
 def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:
