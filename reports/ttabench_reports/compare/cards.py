@@ -1,7 +1,7 @@
 """How the protocol cards of two results differ: settings, versions, sources, data, weights.
 
-A card is whatever a record holds besides its outcome (see :mod:`sides`); no key is named here, so that
-what a later version records is compared too.
+A card is whatever a record holds besides its outcome (see :mod:`sides`), so that what a later version records
+is compared too; of the details of a result, those that are known to say how it was measured.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttabench.errors import first_of
-from ttabench_reports.compare.sides import Card
+from ttabench_reports.compare.sides import STATUS, Card
 
 ABSENT = "not recorded"
 _WORDS = {
@@ -57,7 +57,8 @@ class Difference:
 def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = True) -> list[Difference]:
     """How the cards (before, after) of matched cells differ, the most widespread first.
 
-    Without `whole`, a key that only one side has is left out: that side never recorded it.
+    Without `whole`, a key that only one side has is left out: that side never recorded it. So it is where one
+    of the two cells has no number: much of its card was never found out.
     """
     counted: dict[tuple[str, str, str], dict[RowKey, int]] = {}
     every: dict[RowKey, int] = {}
@@ -66,7 +67,8 @@ def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = Tru
         code = "source" if "code" in before and "code" in after else "code"
         if code in before or code in after:  # `source` is the hash of all definitions: one is enough
             before, after = ({k: v for k, v in card.items() if k != code} for card in (before, after))
-        for difference in _unequal(before, after, whole):
+        both = all(card.get(STATUS, "ok") == "ok" for card in (before, after))
+        for difference in _unequal(before, after, whole and both):
             places = counted.setdefault(difference, {})
             places[place] = places.get(place, 0) + 1
     of = sum(every.values())

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError, first_of
+from ttabench.plain_text import one_line
 from ttabench.protocol import Protocol
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
@@ -20,19 +21,19 @@ from ttabench_reports.cells.load import cells_of, read_csv
 
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
+STATUS = "status"  # in a card: whether there is a number, or why not
 # What a record holds besides its card: the outcome, and what names the record itself.
 OUTCOME = frozenset(
     ("kind", "id", "written", "generation", "correct", "accuracy", "seconds", "status", "reason", "sum")
 )
-OUTCOME_DETAILS = frozenset(
-    ("alarm", "warning", "source_warning", "calibration", "windows", "unlabelled", "cost")
-)
+# The details that say how a cell was measured. Others are what came out of it, such as losses of a method.
+HOW = frozenset((*DETAILS, "host_settings")) - {"alarm"}
 MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
 # Columns of a CSV file, by the keys that a record has for them.
 _CSV_CARD = {
     **{name: name for name in ("config", "checkpoint", "fingerprint", "foreign")},
     **{name: name for name in ("device", "processor", "threads", "versions")}, "source": "code",
-    **{name: name for name in DETAILS if name not in OUTCOME_DETAILS},
+    **{name: name for name in DETAILS if name in HOW},
 }  # fmt: skip
 
 
@@ -70,6 +71,7 @@ def _of_table(cells: pd.DataFrame, name: str) -> Side:
     cells = cells.assign(cell_id=[str(number) for number in range(len(cells))])
     columns = {key: cells[column].tolist() for key, column in _CSV_CARD.items() if column in cells}
     protocols = {name: cells[name].tolist() for name in PROTOCOL}
+    status = list(map(_status, cells["status"], cells["reason"]))
 
     def card(cell_id: str) -> Card:
         row = int(cell_id)
@@ -77,6 +79,7 @@ def _of_table(cells: pd.DataFrame, name: str) -> Side:
         for key, parse in (("config", _parsed), ("versions", _versions)):
             if key in parts:
                 parts[key] = parse(parts[key])
+        parts[STATUS] = status[row]
         return parts | {"protocol": {name: values[row] for name, values in protocols.items()}}
 
     stale = cells[cells["stale"]]
@@ -134,12 +137,20 @@ def _card(stored: Record, defaults: dict[str, Any]) -> Card:
     The parts of `cell` and `details` stand at the top: ``config``, ``checkpoint``, ``adapted`` …
     """
     record = {key: value for key, value in stored.data.items() if key not in OUTCOME}
+    if stored.data["status"] != "ok":
+        record.pop("n_images", None)  # 0 stands there
     details = record.pop("details", {})
     record |= {key: value for key, value in record.pop("cell").items() if key not in MATCHED}
-    record |= {key: value for key, value in details.items() if key not in OUTCOME_DETAILS}
+    record |= {key: value for key, value in details.items() if key in HOW}
     record["protocol"] = {**defaults, **record["protocol"]}
     return {
         **stored.environment,
         **({"code": dict(stored.definitions)} if stored.definitions else {}),
         **record,
+        STATUS: _status(stored.data["status"], stored.data.get("reason", "")),
     }
+
+
+def _status(status: str, reason: str) -> str:
+    """``ok``, or ``failed: out of memory``."""
+    return f"{status}: {one_line(reason)}" if reason else status

@@ -19,7 +19,7 @@ from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.one_sided_tests import holm, one_of, typical_smallest_fall
 from ttabench_reports.compare.paired_cells import PairedTests
-from ttabench_reports.compare.sides import Side, side
+from ttabench_reports.compare.sides import STATUS, Side, side
 from ttabench_reports.words import naming
 
 # The compute ratio of a pace is measured anew for each folder.
@@ -153,7 +153,8 @@ def compare(
     both["verdict"] = _verdicts(both, bounds)
     means = _means(both, tests, bounds)
     changed = both[both["verdict"].isin(CHANGED)]
-    causes = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
+    unlike = differences(card_pairs(changed, before, after), whole=before.whole and after.whole)
+    causes = [one for one in unlike if one.key != STATUS]  # a lost number is shown with its cell
     recorded = () if causes else _recorded(card_pairs(changed, before, after))
     warnings = [*_twins("baseline", twins[0]), *_twins("candidate", twins[1]), *_unlike(both)]
     shown = [*KEY, *(f"{n}_{s}" for n in ("accuracy", "status", "reason") for s in ("before", "after"))]

@@ -104,7 +104,7 @@ def test_the_words_for_no_difference_name_only_what_both_sides_hold() -> None:
     ("name", "value"),
     [
         ("calibration", dict.fromkeys(OF_BINS, [1.5] * BINS)), ("windows", {"length": 1, "accuracy": [1.5]}),
-        ("unlabelled", {"one": 1.5}), ("cost", {"one": 1.5}),
+        ("unlabelled", {"one": 1.5}), ("cost", {"one": 1.5}), ("quantile_loss", [1.5]), ("of_mine", 1.5),
     ],
 )  # fmt: skip
 def test_what_was_measured_beside_the_accuracy_is_no_cause(
@@ -116,6 +116,27 @@ def test_what_was_measured_beside_the_accuracy_is_no_cause(
         record["details"][name] = value
 
     assert diff(before, edited(after, measure)).differences == ()
+
+
+def test_of_a_cell_without_a_number_only_that_and_what_both_know_is_a_cause(runs: tuple[Path, Path]) -> None:
+    before, after = runs
+
+    def fails(record: dict[str, Any]) -> None:
+        for name in ("correct", "accuracy", "clean_accuracy"):
+            del record[name]
+        record |= {
+            "status": "failed", "reason": "out of\nmemory", "n_images": 0,
+            "details": {"traceback": "Traceback …"},
+        }  # fmt: skip
+        record["cell"]["checkpoint"] = "d" * 64
+
+    found = {"status": ("ok", "failed: out of memory"), "checkpoint": ("c" * 64, "d" * 64)}
+    assert keys(diff(before, edited(after, fails)).differences) == found
+    frame = load_frame(before)
+    lost = spoil(frame, "failed", "out of\nmemory").assign(n_images=0, adapted="")
+    assert keys(diff(frame, lost).differences) == {"status": ("ok", "failed: out of memory")}
+    part = spoil(frame, "failed", "out of\nmemory", corruption="fog")
+    assert compare(frame, part).causes == ()  # it stands beside the cell
 
 
 def test_what_a_shard_says_of_its_environment_is_part_of_the_card(runs: tuple[Path, Path]) -> None:
