@@ -71,6 +71,12 @@ class Choice:
             return math.nan
         return self.oracle.accuracy - self.chosen.accuracy
 
+    @property
+    def tied(self) -> tuple[Setting, ...]:
+        """The settings with the highest score, of which the first one is `chosen`."""
+        highest = self.chosen.scores[self.score] if self.chosen else math.nan
+        return tuple(one for one in self.compared if math.isclose(one.scores[self.score], highest))
+
 
 def choices(report: Report, names: Sequence[str]) -> list[Choice]:
     """What each score chooses for each method with several settings. Of equal scores, the first wins.
@@ -226,6 +232,7 @@ def frame(made: Sequence[Choice]) -> pd.DataFrame:
             "mode": choice.mode, "score": choice.score,
             "settings": len(choice.compared) + len(choice.left_out),
             "compared": len(choice.compared), "chosen": chosen.name if chosen else "",
+            "tied": len(choice.tied),
             "accuracy": chosen.accuracy if chosen else math.nan, "oracle": oracle.name if oracle else "",
             "oracle_accuracy": oracle.accuracy if oracle else math.nan, "gap": choice.gap,
             "rank_correlation": choice.correlation,

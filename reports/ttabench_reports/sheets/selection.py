@@ -59,13 +59,25 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
         Entry(naming.network(choice.arch, choice.weights) if first else ""),
         Entry(naming.base(choice.method) if first else ""),
         Entry(NAMES[choice.score]), Entry(count, marks=marks),
-        Entry(_spaced(chosen.name) if chosen else "–"),
+        Entry(_spaced(chosen.name) if chosen else "–", marks=_tie(choice, notes)),
         Entry(words.number(chosen.accuracy) if chosen else "–"),
         Entry(_spaced(oracle.name) if oracle else "–"),
         Entry(words.number(oracle.accuracy) if oracle else "–"),
         Entry(words.number(gap) or "–"),
         Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
+
+
+def _tie(choice: Choice, notes: Notes) -> str:
+    """The letter of a note, where the score does not say which of several settings is the best."""
+    if len(choice.tied) < 2:
+        return ""
+    accuracies = [one.accuracy for one in choice.tied]
+    low, high = words.number(min(accuracies)), words.number(max(accuracies))
+    return notes.letter(
+        f"{len(choice.tied)} settings have the highest score, with accuracies from {low} to {high}; "
+        "the first one counts as chosen"
+    )
 
 
 def _spaced(name: str) -> str:

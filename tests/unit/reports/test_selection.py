@@ -56,6 +56,18 @@ def test_the_highest_score_is_chosen_and_the_best_setting_is_the_oracle(frame: p
     assert (line["settings"], line["compared"], line["accuracy"], line["gap"]) == (4, 4, 75, 5)
 
 
+def test_a_tie_of_scores_is_said(frame: pd.DataFrame) -> None:
+    assert selection.frame([only(frame)])["tied"].tolist() == [1]
+    assert "highest score, with" not in markdown.render(sheet([only(frame)]))
+    frame.loc[frame["method"].isin(("tent", "tent[lr=0.1]")), "infomax"] = 2.0
+    result = only(frame)
+    assert result.chosen is not None
+    assert result.chosen.name == "defaults"
+    assert selection.frame([result])["tied"].tolist() == [2]
+    note = "2 settings have the highest score, with accuracies from 70.0 to 80.0; the first one counts"
+    assert note in markdown.render(sheet([result]))
+
+
 def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -> None:
     result = only(frame, "extra")
     assert result.chosen is not None
