@@ -157,13 +157,15 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
     try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            header = file.readline()
+        if "," not in header and (found := re.search("[;\t]", header)):  # settings have commas of their own
+            raise UserError(f"{path} has {found[0]!r} between its columns; save it as CSV with commas.")
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
         raise UserError(
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
-    if len(frame.columns) == 1 and (found := re.search("[;\t]", frame.columns[0])):
-        raise UserError(f"{path} has {found[0]!r} between its columns; save it as CSV with commas.")
     frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
     cells = checked(frame, str(path))
     _check_once(cells, path)
