@@ -211,7 +211,7 @@ def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "checkpoint": group.checkpoint, "protocol": group.caption, "rank": entry.rank,
                 "of": entry.of, "method": row.method, "accuracy": row.value(MEAN),
                 "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
-                "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": entry.line.increase,
+                "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": row.rise,
                 "source_data": given(about).source, "epochs_seen": given(about).epochs,
                 "settings_chosen": given(about).chosen, "time_over_source": entry.cost,
                 "seeds": about["seeds"], "n_images": about["n_images"],
