@@ -42,7 +42,11 @@ def make(
     known = options(function)
     of_figure = {flag: value for flag, value in given.items() if flag in known}
     of_methods = [text for text in settings if "." in text.partition("=")[0]]
-    values = {**of_figure, **_parse(name, [text for text in settings if text not in of_methods], known)}
+    set_ = _parse(name, [text for text in settings if text not in of_methods], known)
+    for flag, value in of_figure.items():
+        if set_.get(flag, value) != value:
+            raise UserError(f"--{flag} is {value} and --set {flag} is {set_[flag]}; leave one of them out.")
+    values = {**of_figure, **set_}
     for seed in (bench["seed"], values.get("seed", 0)):
         if isinstance(seed, int) and not 0 <= seed < SEEDS:  # a figure's own option may be anything
             raise UserError(f"seed {seed}: expected a whole number from 0 to {SEEDS - 1:,}.")

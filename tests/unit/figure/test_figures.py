@@ -180,6 +180,7 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
         (("tsne", "--seed", str(2**32)), "expected a whole number from 0 to 4,294,967,295"),
         (("six-blobs", "--seed", "9" * 23), "expected a whole number from 0 to 4,294,967,295"),
         (("six-blobs", "--set", "seed=-1"), "expected a whole number from 0 to 4,294,967,295"),
+        (("six-blobs", "--seed", "1", "--set", "seed=2"), "--seed is 1 and --set seed is 2; leave one"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_writes_nothing(
@@ -226,6 +227,8 @@ def test_a_strangers_figure(ttabench: Run, tmp_path: Path, monkeypatch: pytest.M
     output = ttabench("figure", "mine", "--out", tmp_path, "--set", "words=a=b", "--seed", "3")
     assert output.code == 0, output.err
     assert asked == ["a=b", 3]
+    assert ttabench("figure", "mine", "--out", tmp_path, "--set", "seed=4", "--seed", "4").code == 0
+    assert asked[2:] == ["none", 4]
     assert (tmp_path / "mine.pdf").is_file()
 
 
