@@ -46,6 +46,7 @@ from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
 from ttabench.run.prepared_method import check_restorable
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
+from ttabench.sweep.pace import no_pace
 
 __all__ = ["Adapted", "adapt", "evaluate"]
 
@@ -325,6 +326,8 @@ def evaluate(
             "pace needs pace_ratio: the time of the method per batch over that of Source. ttabench.run_sweep "
             "measures it."
         )
+    if why := no_pace(type(method), chosen):
+        raise UserError(f"{method.name} cannot have pace {chosen.pace:g}: {why}.")
     if chosen.stream:
         raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
     classes = method.model.num_classes

@@ -25,14 +25,13 @@ from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.exclusions import matching, warn_of_idle
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import check_ratios, given_ratio
-from ttabench.sweep.resolve import BASELINE, OFFLINE, MethodChoice, Part, Sweep
+from ttabench.sweep.pace import BASELINE, OFFLINE, no_pace
+from ttabench.sweep.resolve import MethodChoice, Part, Sweep
 from ttabench.sweep.shifts import Shifts
 from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent
 
 NOT_RESET = f"{OFFLINE}, so it cannot be reset during the stream"
-KEEPS_UP = 1.25  # forward passes per prediction that may be one, as exactly as a ratio is measured
-NOTHING_KEPT = "all its work is part of each prediction, so it cannot skip the batches that a pace leaves out"
 
 RatioOf = Callable[[Cell], float]
 """The compute ratio of a cell's method on its classifier, for a protocol with a pace."""
@@ -198,9 +197,7 @@ def _of_method(
         ratio = ratio_of(template) if given is None else given
         protocol = replace(template.protocol, pace_ratio=ratio)
         template = replace(template, protocol=protocol)
-        keeps_nothing = choice.cls.scores == choice.cls.scores_frozen  # `predict` does the same as `adapt`
-        if protocol.pace * protocol.pace_ratio > KEEPS_UP and keeps_nothing:
-            unmet = NOTHING_KEPT
+        unmet = no_pace(choice.cls, protocol)
     fixed = _fixed(template, choice.grid)
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
         history: tuple[str, ...] = ()

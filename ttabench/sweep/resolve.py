@@ -26,13 +26,11 @@ from ttabench.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.sweep.exclusions import Exclusion, exclusion
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import named_method
+from ttabench.sweep.pace import BASELINE, OFFLINE
 from ttabench.sweep.rules import dataset_names, method_names, of_method, plain_grids
 from ttabench.sweep.settings import parse_settings
 from ttabench.sweep.shifts import Shifts, find_shifts, split_baseline
 from ttabench.system.files import user_path
-
-BASELINE = "source"
-OFFLINE = "an offline method sees all images before the first is scored"
 
 
 @dataclass(frozen=True)

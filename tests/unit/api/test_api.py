@@ -278,6 +278,22 @@ def test_what_cannot_be_scored_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("method", "protocol", "why"),
+    [
+        ("bn_stats", {"pace_ratio": 3.0}, "all its work is part of each prediction"),
+        ("lame", {"pace_ratio": 3.0}, "all its work is part of each prediction"),
+        ("tent", {"pace_ratio": 3.0, "mode": "offline"}, "an offline method sees all images"),
+    ],
+)
+def test_a_pace_that_changes_nothing_is_refused_as_in_a_sweep(
+    net: nn.Module, method: str, protocol: dict[str, Any], why: str
+) -> None:
+    adapted, images, labels = ttabench.adapt(net, method), np.zeros((4, 32, 32, 3), np.uint8), [0] * 4
+    with pytest.raises(ttabench.UserError, match=f"{method} cannot have pace 1: {why}"):
+        ttabench.evaluate(adapted, images, labels, pace=1.0, **protocol)
+
+
+@pytest.mark.parametrize(
     ("batch", "says"),
     [
         (torch.full((4, 3, 32, 32), 200.0), r"images have values outside \[0, 1\]"),

@@ -20,8 +20,9 @@ from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.exclusions import exclusion
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import NOT_RESET, NOTHING_KEPT, Source, find_sources
-from ttabench.sweep.resolve import OFFLINE, Part, Sweep, choose_methods, resolve
+from ttabench.sweep.pace import NOTHING_KEPT, OFFLINE
+from ttabench.sweep.plan import NOT_RESET, Source, find_sources
+from ttabench.sweep.resolve import Part, Sweep, choose_methods, resolve
 from ttabench.sweep.shifts import Shifts, find_shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)

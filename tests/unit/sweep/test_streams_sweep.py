@@ -39,9 +39,10 @@ from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import OPTIONS
+from ttabench.sweep.pace import OFFLINE
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
-from ttabench.sweep.resolve import OFFLINE, resolve
+from ttabench.sweep.resolve import resolve
 from ttabench.sweep.shifts import find_shifts, split_baseline
 from ttabench.sweep.sweep_file import with_flags
 from ttabench_reports.cells.frames import DETAILS
