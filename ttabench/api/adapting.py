@@ -26,6 +26,7 @@ from ttabench.api.scored_images import check_label_type, check_scored
 from ttabench.api.source_batches import SourceBatches
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
+from ttabench.data.foreign import coded, foreign_of_size
 from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.image_stream import Part
@@ -46,6 +47,7 @@ from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
 from ttabench.run.prepared_method import check_restorable
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
+from ttabench.sweep.options import contamination_spelling
 from ttabench.sweep.pace import no_pace
 
 __all__ = ["Adapted", "adapt", "evaluate"]
@@ -308,7 +310,9 @@ def evaluate(
         if name in WHOLE and type(value) is not int:
             raise UserError(f"a field of the protocol has a value of the wrong type: {name}={value!r}.")
     own = method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode))
-    fields: Mapping[str, Any] = {"mode": method.mode, "batch_size": own, **protocol}
+    fields: dict[str, Any] = {"mode": method.mode, "batch_size": own, **protocol}
+    if isinstance(foreign := protocol.get("contamination"), str):
+        fields["contamination"] = contamination_spelling(foreign)
     try:
         chosen = Protocol(**fields)
     except ValueError as problem:
@@ -341,6 +345,8 @@ def evaluate(
     if not adapted._rate_given:
         warn_of_network(method.name, _other_in_a_sweep(method, own, chosen.batch_size))
     device, (_, height, width, _) = _device(method.model), data.images.shape
+    foreign_of_size(chosen.contamination, height, width)
+    chosen = coded(chosen)
     method.reset()
     with (
         OwnGenerator(device, seed).used(),

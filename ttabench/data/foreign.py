@@ -11,10 +11,28 @@ from dataclasses import replace
 from ttabench.data.catalog import CODED, foreign_set
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
+from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol, parse_contamination
 
-__all__ = ["checked_foreign", "coded", "foreign_fingerprint"]
+__all__ = ["checked_foreign", "coded", "foreign_fingerprint", "foreign_of_size"]
+
+
+def foreign_of_size(contamination: str, *sides: int) -> ForeignSet | None:
+    """What contaminates a stream of images whose sides are these, in pixels; None for noise.
+
+    Raises UserError where there is no such set, or its images have another size.
+    """
+    name, _ = parse_contamination(contamination) or ("noise", 0.0)
+    if name == "noise":
+        return None
+    foreign = foreign_set(name)
+    if other := [side for side in sides if side != foreign.image_size]:
+        raise UserError(
+            f"images of {name} are {foreign.image_size} pixels wide, those of the stream {other[0]}; "
+            "contaminate with a dataset of the same size, or with noise."
+        )
+    return foreign
 
 
 def checked_foreign(contamination: str, data: Dataset) -> str:
@@ -22,19 +40,13 @@ def checked_foreign(contamination: str, data: Dataset) -> str:
 
     Raises UserError where it cannot contaminate one.
     """
-    name, _ = parse_contamination(contamination) or ("noise", 0.0)
-    if name == "noise":
+    foreign = foreign_of_size(contamination, data.image_size)
+    if foreign is None:
         return ""
-    foreign = foreign_set(name)
-    if foreign.image_size != data.image_size:
-        raise UserError(
-            f"images of {name} are {foreign.image_size} pixels wide, those of the stream {data.image_size}; "
-            "contaminate with a dataset of the same size, or with noise."
-        )
     if undrawn(foreign.data).name == undrawn(data).name:
         raise UserError(
-            f"--contamination {contamination}: the images of {name} are no foreign ones for a network of "
-            f"{data.name}; name another dataset, or noise."
+            f"--contamination {contamination}: the images of {foreign.name} are no foreign ones for a network "
+            f"of {data.name}; name another dataset, or noise."
         )
     return foreign.fingerprint()
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import ttabench
@@ -310,6 +311,49 @@ def test_a_batch_that_is_no_images_in_0_to_1_is_refused(net: nn.Module, batch: o
         adapted(batch)  # type: ignore[arg-type]
     with pytest.raises(ttabench.UserError, match=says):
         adapted.predict(batch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["folder", "draw"])
+def test_any_foreign_set_of_a_sweep_contaminates_a_stream(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Their names have dots and brackets, which the measuring code does not read."""
+    size = 32 if kind == "folder" else ttabench.get_dataset("digits-c").image_size
+    folder = tmp_path / "Textures v1.2"
+    folder.mkdir()
+    for number in range(3):
+        Image.fromarray(np.full((size, size, 3), 50 * number, np.uint8)).save(folder / f"{number}.png")
+    images, labels = np.zeros((8, size, size, 3), np.uint8), [0, 1] * 4
+    seen: list[int] = []
+    adapt = Tent.adapt
+    monkeypatch.setattr(Tent, "adapt", lambda self, x: (seen.append(len(x)), adapt(self, x))[1])
+    name = str(folder) if kind == "folder" else "digits-c[100]"
+    result = ttabench.evaluate(
+        ttabench.adapt(net, "tent"), images, labels, contamination=f"{name}(0.50)", batch_size=4
+    )
+    assert (sum(seen), len(result.correct)) == (16, 8)
+    with pytest.raises(ttabench.UserError, match=f"those of the stream {size + 1}; contaminate with"):
+        ttabench.evaluate(
+            ttabench.adapt(net, "tent"),
+            np.zeros((8, size, size + 1, 3), np.uint8),
+            labels,
+            contamination=f"{name}(0.5)",
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("./no folder/(0.2)", "unknown contamination './no folder/'"),
+        ("nothing-c(0.2)", "unknown contamination 'nothing-c'"),
+        ("noise(1.2)", "expected NAME"),
+        (3, "wrong type: contamination=3"),
+    ],
+)
+def test_what_contaminates_no_stream_is_refused(net: nn.Module, text: Any, says: str) -> None:
+    images, labels = np.zeros((8, 32, 32, 3), np.uint8), [0, 1] * 4
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.evaluate(ttabench.adapt(net, "tent"), images, labels, contamination=text)
 
 
 def test_a_network_with_one_output_is_refused() -> None:
