@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ttabench.data.dataset import Labelled
+from ttabench.data.foreign import check_share
 from ttabench.data.own.picture_checks import of_pixels
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -29,7 +30,8 @@ def check_label_type(given: DTypeLike, classes: int) -> None:
 def check_scored(data: Labelled, protocol: Protocol, classes: int) -> None:
     """Raise UserError where nothing is left to score, or labels are not those of a network of `classes`.
 
-    A warning is given where images are no pictures.
+    So too where a contaminated stream would have no foreign image. A warning is given where images are no
+    pictures.
     """
     count = min(protocol.limit or len(data), len(data))
     if not len(data):
@@ -42,6 +44,7 @@ def check_scored(data: Labelled, protocol: Protocol, classes: int) -> None:
             f"held_out={protocol.held_out:g} of {count} images leaves none {left}; give another share, or "
             "more images."
         )
+    check_share(protocol.contamination, count)
     low, high = int(data.labels.min()), int(data.labels.max())
     if low < 0 or high >= classes:
         raise UserError(

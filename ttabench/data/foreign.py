@@ -12,10 +12,10 @@ from ttabench.data.catalog import CODED, foreign_set
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol, parse_contamination
 
-__all__ = ["checked_foreign", "coded", "foreign_fingerprint", "foreign_of_size"]
+__all__ = ["check_share", "checked_foreign", "coded", "foreign_fingerprint", "foreign_of_size"]
 
 
 def foreign_of_size(contamination: str, *sides: int) -> ForeignSet | None:
@@ -35,6 +35,16 @@ def foreign_of_size(contamination: str, *sides: int) -> ForeignSet | None:
     return foreign
 
 
+def check_share(contamination: str, images: int) -> None:
+    """Raise UserError where the share is so small that no image is foreign beside these test images."""
+    _, share = parse_contamination(contamination) or ("", 0.0)
+    if contamination and not round(images * share / (1 - share)):  # as `foreign_images` counts them
+        raise UserError(
+            f"contamination {contamination} adds no image to a stream of {counted(images, 'image')}; give a "
+            "larger share, or more images."
+        )
+
+
 def checked_foreign(contamination: str, data: Dataset) -> str:
     """The :func:`foreign_fingerprint` of what contaminates a stream of `data`.
 
@@ -45,8 +55,8 @@ def checked_foreign(contamination: str, data: Dataset) -> str:
         return ""
     if undrawn(foreign.data).name == undrawn(data).name:
         raise UserError(
-            f"--contamination {contamination}: the images of {foreign.name} are no foreign ones for a network "
-            f"of {data.name}; name another dataset, or noise."
+            f"--contamination {contamination}: the images of {foreign.name} are no foreign ones for a "
+            f"network of {data.name}; name another dataset, or noise."
         )
     return foreign.fingerprint()
 

@@ -13,6 +13,7 @@ from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
+from ttabench.data.foreign import check_share
 from ttabench.data.own.doubts import warn_of_doubts
 from ttabench.errors import UserError, counted, unknown
 from ttabench.method import Method
@@ -101,7 +102,7 @@ def _part(
     shifts = find_shifts(data, grid)
     warn_of_doubts(undrawn(data), shifts.measured)
     for choice in methods:
-        _check_held_out(data, choice.grid)
+        _check_shares(data, choice.grid)
     wanted = {arch: (name, arch, grid.checkpoint, grid.normalize) for arch in grid.archs}
     if shifts.baseline:
         wanted.setdefault(shifts.baseline, (name, shifts.baseline, "", ""))
@@ -153,11 +154,14 @@ def _check_distinct(models: Sequence[Model]) -> None:
             raise UserError(f"{both} are the same network on {model.measured.name}; name one of them.")
 
 
-def _check_held_out(data: Dataset, grid: Grid) -> None:
-    """Raises UserError if one of the two parts of the images is empty."""
-    if not grid.held_out:
+def _check_shares(data: Dataset, grid: Grid) -> None:
+    """Raises UserError if one of the two parts of the images is empty, or none is foreign."""
+    if not (grid.held_out or grid.contamination):
         return
     images = grid.limit or data.shifted_count()
+    check_share(grid.contamination, images)
+    if not grid.held_out:
+        return
     scored = round(grid.held_out * images)
     if not 0 < scored < images:
         purpose = "to adapt to" if scored else "to score"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from tests.cases import each
@@ -14,6 +15,7 @@ from tests.unit.planning import plan
 from ttabench.cell import Cell
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError
+from ttabench.measure.contamination import foreign_images
 from ttabench.method import Architecture
 from ttabench.models.model import Model
 from ttabench.registry import method
@@ -399,6 +401,27 @@ def test_both_parts_of_a_held_out_protocol_have_images(share: float, images: int
         return
     with pytest.raises(UserError, match=f"{share:g} of {images} images? of digits-c leaves none {part}"):
         resolve(asked)
+
+
+@each(
+    ("contamination", "images", "enough"),
+    [
+        ("noise(0.005)", 64, False),
+        ("noise(0.005)", 600, True),
+        ("noise(0.2)", 2, False),
+        ("noise(0.2)", 3, True),
+    ],
+)
+def test_a_contaminated_stream_has_a_foreign_image(contamination: str, images: int, enough: bool) -> None:
+    drawn = foreign_images(contamination, np.zeros((images, 1, 1, 3), np.uint8), 0)
+    assert bool(len(drawn)) == enough  # what is refused is what the measuring code would draw none of
+    for limit in {images, images % 600}:  # digits-c has 600 images
+        asked = grid(methods=("tent",), contamination=contamination, limit=limit)
+        if enough:
+            assert resolve(asked)
+            continue
+        with pytest.raises(UserError, match=f"adds no image to a stream of {images} images"):
+            resolve(asked)
 
 
 def test_a_plan_says_which_weights_and_ratios_were_given() -> None:
