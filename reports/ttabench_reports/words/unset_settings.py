@@ -6,29 +6,32 @@ Tables name it TENT and say below, once, which default it has there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
-from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.words import naming
 
 
 def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[tuple[str, ...]]:
     """For each row, the settings in its label that nobody set.
 
-    None where this would give two rows of a network the same name.
+    A setting stays in the names of a method if other rows of it on this network do not have it, as where a
+    rate follows the batch size: below a table it would be said of these rows too.
     """
     if known is None:
         return [()] * len(rows)
-    pairs = zip(rows["base"], rows["method"], strict=True)
-    found = [_unset(str(base), str(method), known) for base, method in pairs]
-    names = [without(str(method), settings) for method, settings in zip(rows["method"], found, strict=True)]
-    places = [*TABLE, "arch", "mode"]  # what a reader sees beside the name
-    keyed = rows[places].astype(str).assign(name=names, difference=rows["difference"])
-    twice = keyed.duplicated(keep=False)
-    return [() if again else settings for again, settings in zip(twice, found, strict=True)]
+    pairs = [(str(base), str(method)) for base, method in zip(rows["base"], rows["method"], strict=True)]
+    groups = list(zip(rows["arch"].astype(str), rows["base"].astype(str), strict=True))
+    shared: dict[tuple[str, str], set[str]] = {}
+    for group, (_, method) in zip(groups, pairs, strict=True):
+        shared[group] = shared.get(group, set(_settings(method))) & set(_settings(method))
+    found = (_unset(base, method, known) for base, method in pairs)
+    return [
+        tuple(setting for setting in settings if setting in shared[group])
+        for group, settings in zip(groups, found, strict=True)
+    ]
 
 
 def defaults(rows: Iterable[Any]) -> str:
@@ -36,19 +39,26 @@ def defaults(rows: Iterable[Any]) -> str:
 
     rows  see :class:`shape.Row`.
 
-    ``Defaults of methods on CCT: norms=all (EATA, TENT), lr=0.001 (SAR).``
+    ``Defaults of methods on CCT: norms=all (EATA, TENT), lr=0.001 at batch size 64 (SAR).``
     """
     found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
     for row in rows:
         if row.unset:
             of_network = found.setdefault(naming.arch(row.arch), {})
-            of_network.setdefault(", ".join(row.unset), {})[naming.base(str(row.about["base"]))] = None
+            of_network.setdefault(", ".join(_said(row)), {})[naming.base(str(row.about["base"]))] = None
     networks: dict[str, list[str]] = {}
     for network, settings in found.items():
         listed = (f"{setting} ({', '.join(methods)})" for setting, methods in settings.items())
         networks.setdefault(", ".join(listed), []).append(network)
     parts = [f"on {', '.join(names)}: {text}" for text, names in networks.items()]
     return f"Defaults of methods {'; '.join(parts)}." if parts else ""
+
+
+def _said(row: Any) -> Iterator[str]:
+    """The settings of a row that nobody set; a learning rate with the batch size, which it may follow."""
+    for setting in row.unset:
+        at_batch_size = f" at batch size {row.about['batch_size']}" if setting.startswith("lr=") else ""
+        yield setting + at_batch_size
 
 
 def without(label: str, settings: Sequence[str]) -> str:
@@ -59,7 +69,11 @@ def without(label: str, settings: Sequence[str]) -> str:
     return f"{name}[{kept}]{after}" if kept else name + after if bracket else label
 
 
-def _unset(base: str, label: str, known: frozenset[tuple[str, str]]) -> tuple[str, ...]:
+def _settings(label: str) -> list[str]:
+    """``["norms=all", "lr=0.1"]`` for ``tent[norms=all,lr=0.1]``."""
     inside = label.partition("[")[2].rpartition("]")[0]
-    parts = [part for part in inside.split(",") if "=" in part]
-    return tuple(part for part in parts if (base, part.partition("=")[0].strip()) not in known)
+    return [part for part in inside.split(",") if "=" in part]
+
+
+def _unset(base: str, label: str, known: frozenset[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(part for part in _settings(label) if (base, part.partition("=")[0].strip()) not in known)

@@ -37,8 +37,8 @@ def test_a_default_of_a_network_is_said_once_below() -> None:
     sheet = means.summary(Report(frame))
     assert "[" not in "".join(cell.text for line in sheet.groups[0].lines for cell in line[:2])
     (table,) = tables.tables(frame)
-    assert table.measured.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
-    assert sheet.footer.count("Defaults of methods on CCT: lr=0.001 (SAR), norms=all (TENT).") == 1
+    said = "Defaults of methods on CCT: lr=0.001 at batch size 200 (SAR), norms=all (TENT)."
+    assert (table.measured.count(said), sheet.footer.count(said)) == (1, 1)
 
 
 def test_what_a_user_set_stays_in_the_name() -> None:
@@ -62,6 +62,18 @@ def test_rates_that_follow_the_batch_size_tell_rows_of_two_batch_sizes_apart() -
     ])  # fmt: skip
     frame.attrs[SET] = frozenset()
     assert names(frame) == ["TENT [lr=0.1]", "TENT [lr=0.15]"]
+
+
+def test_a_default_that_other_rows_of_the_method_do_not_have_stays_in_the_name() -> None:
+    """Offline rows have the method's own batch size, and so its own rate."""
+    frame = pd.concat([
+        cells(("tent[norms=all,lr=0.0005]",), ("cct",), corruptions=("fog",), batch_size=20),
+        cells(("tent[norms=all]",), ("cct",), corruptions=("fog",), batch_size=200, mode="offline"),
+    ])  # fmt: skip
+    frame.attrs[SET] = frozenset()
+    (table,) = tables.tables(frame)
+    assert names(frame) == ["TENT [lr=0.0005]", "TENT"]
+    assert table.measured.count("Defaults of methods on CCT: norms=all (TENT).") == 1
 
 
 def test_all_sweeps_of_a_folder_say_what_was_set(tmp_path: Path) -> None:
