@@ -35,7 +35,8 @@ def compare_code(
 ) -> None:
     """Run two methods side by side on the same batches, and name the first difference.
 
-    Both begin with the same network, and each batch with the same random state. Exit code 1 if they differ.
+    Both begin with the same network, and each batch with the same random state. Exit code 1 if they differ, 2
+    if one of them fails.
     """
     import torch
 
@@ -106,7 +107,11 @@ def _opened(arch: str, dataset: str, corruption: str, severity: int) -> tuple[Mo
 def _prepared(
     cls: type[Method[Any]], texts: dict[str, str], model: Model, device: str, seed: int
 ) -> Method[Any]:
-    """A method around the network, with its settings there. Raises UserError if it cannot run there."""
+    """A method around the network, with its settings there. Raises UserError if it cannot run there.
+
+    So too where its own code fails.
+    """
+    from ttabench.conformance.compare_code import failures_named
     from ttabench.data.published.own_head import settled_classes
     from ttabench.errors import UserError
     from ttabench.method.settings import make_config, usual_settings
@@ -114,7 +119,8 @@ def _prepared(
 
     data, classifier = model.dataset, model.load(device).classifier
     arch = classifier.architecture()
-    config = make_config(cls, texts, usual_settings(cls, data.name, settled_classes(data), arch))
-    if unmet := cls.needs_of(config).unmet(arch):
-        raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
-    return prepared_method(cls, classifier, config, seed, data, device)
+    with failures_named(cls.name, "when it was prepared"):
+        config = make_config(cls, texts, usual_settings(cls, data.name, settled_classes(data), arch))
+        if unmet := cls.needs_of(config).unmet(arch):
+            raise UserError(f"{cls.name} cannot run on {model.name}: {unmet}; choose another --arch.")
+        return prepared_method(cls, classifier, config, seed, data, device)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ttabench.conformance.run import told
+from ttabench.errors import UserError, exit_is_an_error
 from ttabench.method import Method
+from ttabench.models.soundness.torch_errors import explained
 
-__all__ = ["BatchCompared", "compare"]
+__all__ = ["BatchCompared", "compare", "failures_named"]
 
 Named = Mapping[str, Tensor]
 
@@ -36,6 +40,18 @@ class BatchCompared:
     predictions: tuple[Tensor, Tensor]
 
 
+@contextmanager
+def failures_named(method: str, where: str) -> Iterator[None]:
+    """In the block, what the code of a method raises is a UserError with the line; its `exit()` too."""
+    try:
+        with explained(), exit_is_an_error():
+            yield
+    except UserError:
+        raise
+    except Exception as problem:
+        raise UserError(f"{method} {told(problem)} {where}.") from problem
+
+
 def compare(
     first: Method[Any], second: Method[Any], batches: Iterable[Tensor], tolerance: float, seed: int = 0
 ) -> Iterator[BatchCompared]:
@@ -44,6 +60,8 @@ def compare(
     Before each batch, torch's generator has the same state for both, so equal draws are equal.
     Parameters and logits differ if |a − b| > tolerance · max(1, max |a|). What both have under the same name
     is compared; in addition, before the first batch, which parameters are trained.
+
+    Raises UserError where a method fails, or returns no logits.
     """
     before = _trained(first, second) or _parameters(first, second, tolerance)
     none = torch.empty(0, dtype=torch.int64)
@@ -52,7 +70,7 @@ def compare(
         outputs = []
         for method in (first, second):
             torch.manual_seed(seed + number)
-            outputs.append(method.adapt(x.clone()).detach().clone())
+            outputs.append(_logits(method, x.clone(), number))
         a, b = outputs
         predictions = (a.argmax(1), b.argmax(1))
         differing = int((predictions[0] != predictions[1]).sum())
@@ -64,6 +82,17 @@ def compare(
         elif after := _parameters(first, second, tolerance):
             found = f"the logits agree; after the update, {after}"
         yield BatchCompared(number, len(x), distance, differing, found, predictions)
+
+
+def _logits(method: Method[Any], x: Tensor, number: int) -> Tensor:
+    """What a method returns for batch `number`, (B, C). Raises UserError."""
+    with failures_named(method.name, f"in batch {number}"):
+        returned: object = method.adapt(x)
+    expected = len(x), method.model.num_classes
+    if isinstance(returned, Tensor) and returned.shape == expected:
+        return returned.detach().clone()
+    shape = tuple(returned.shape) if isinstance(returned, Tensor) else type(returned).__name__
+    raise UserError(f"{method.name} returned {shape} in batch {number}; expected logits {expected}.")
 
 
 def _distance(a: Tensor, b: Tensor) -> float:

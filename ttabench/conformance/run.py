@@ -24,7 +24,7 @@ from ttabench.registry import config_fault
 from ttabench.run.replaced_torch import parts_kept
 from ttabench.sweep.progress.failed_at import reason_and_place
 
-__all__ = ["Check", "conform"]
+__all__ = ["Check", "conform", "told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     except UserError:
         raise
     except Exception as raised:  # of what the method declares by functions
-        return [Check(SOUND, False, _told(raised))]
+        return [Check(SOUND, False, told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
     with _generators_kept(), parts_kept():
         if cases:
@@ -91,7 +91,7 @@ def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, s
             with exit_is_an_error(), own_settings():
                 problem = check(case)
         except Exception as raised:  # an exception in a method is a result of the check
-            problem = _told(raised)
+            problem = told(raised)
             if "does not require grad" in str(raised):
                 problem += f". {FROZEN}"
         if problem:
@@ -99,7 +99,7 @@ def _judge(check: Callable[[Case], str], cases: Sequence[Case]) -> tuple[bool, s
     return True, ", ".join(case.name for case in cases)
 
 
-def _told(raised: Exception) -> str:
+def told(raised: Exception) -> str:
     """An exception of a method's code, with file and line, as of a failed cell."""
     trace = "".join(traceback.format_exception(raised))
     return f"raised {reason_and_place(f'{type(raised).__name__}: {raised}', {'traceback': trace})}"
