@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -558,6 +559,22 @@ def test_labels_leave_a_line_free() -> None:
     free = labels.place(points, ["TENT", "BNStats"], 2.9, 1.9, [line])
     assert any(box.overlap(line) for box in labels.place(points, ["TENT", "BNStats"], 2.9, 1.9))
     assert not any(box.overlap(line) for box in free)
+
+
+def test_a_label_does_not_pass_for_that_of_the_point_beside() -> None:
+    """As on digits-c: AQR and BNStats are equally good, and other methods as good stand to their right."""
+    x = (0.40, 0.47, 0.64, 0.73, 0.66, 0.67, 0.68, 0.70, 0.74, 0.76, 0.80, 0.85)
+    points = [*((each, 1.71) for each in x), (0.71, 1.63), (0.26, 1.07)]
+    texts = ["AQR", "BNStats", "TENT", "SHOT", *[""] * 9, "NEO"]
+    lines = [labels.Box(0.255, 1.062, 0.409, 1.078), labels.Box(0.393, 1.062, 0.409, 1.712)]
+    lines += [labels.Box(0.393, 1.696, 0.733, 1.715)]
+    aqr, bn_stats, *_ = labels.place(points, texts, 2.88, 1.9, lines)
+    for box, own, other in ((aqr, points[0], points[1]), (bn_stats, points[1], points[0])):
+        assert math.dist(own, box.nearest(own)) < math.dist(other, box.nearest(other))
+    through = labels.Box(0.0, 1.6, 0.2, 1.68)  # a line from BNStats to here touches AQR's point
+    free = labels.Box(0.5, 1.7, 0.7, 1.78)
+    assert labels._mistaken(points[1], free, points[:2]) == 0
+    assert labels._mistaken(points[1], through, points[:2]) > 1
 
 
 # ---- ranks
