@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ttabench.errors import UserError
 from ttabench.method import Needs, SourceData
 
 STATISTICS = {
@@ -30,6 +31,13 @@ class DeclaredSource:
         if name in STATISTICS and name not in self._needs.source_statistics:
             raise PermissionError(undeclared(self._needs, name))
         return getattr(self._source, name)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """Raises UserError: a reset copies all that a method keeps, and source data cannot be copied."""
+        raise UserError(
+            "the method keeps `source` after setup(), and reset() cannot restore it; keep the tensors that "
+            "adapt() needs"
+        )
 
 
 def undeclared(needs: Needs, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,10 +16,11 @@ from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.cli._facts import _source_data
 from ttabench.conformance.nets import images, nets
+from ttabench.errors import UserError
 from ttabench.measure import source_statistics
 from ttabench.measure.declared_source import STATISTICS, DeclaredSource
 from ttabench.measure.source_access import SourceImages, SourceProvider
-from ttabench.method import SOURCE_DATA, Needs
+from ttabench.method import SOURCE_DATA, Method, Needs, NoConfig, SourceData
 from ttabench.nn import entropy, norm_modules, on_output
 from ttabench.nn.pixels import to_tensor
 
@@ -241,3 +243,23 @@ def test_a_statistic_that_a_method_does_not_name_is_refused(name: str) -> None:
     with pytest.raises(PermissionError, match=rf"source data: {name}\(\), which its Needs do not declare"):
         getattr(source, name)
     assert all(getattr(source, other) == getattr(served, other) for other in (*others, "batches", "served"))
+
+
+class KeepsItsSource(Method[NoConfig]):
+    name = "keeps_its_source"
+
+    def setup(self, source: SourceData | None) -> None:
+        self.kept = {"later": source}
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+
+def test_a_method_that_keeps_its_source_is_refused_with_a_sentence() -> None:
+    needs = Needs(source_data="images")
+    source: Any = DeclaredSource(SourceImages(lambda: np.zeros((2, 8, 8, 3), np.uint8), needs), needs)
+    with pytest.raises(UserError, match=r"keeps `source` after setup\(\), and reset\(\) cannot restore it"):
+        KeepsItsSource(nets()["BN CNN"]).prepare(source)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(UserError, match="keeps `source`"):
+            copied(source)
