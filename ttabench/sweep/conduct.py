@@ -116,6 +116,7 @@ def run_cells(
         if trains or known.unknown:
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
                 whole = draft.cells(sources, draft.ratios(here, console.print))
+        loggers.expect(item.cell for item in whole)
         planned = take_shard(whole, shard)
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, draft.overwrite, draft.scores)

@@ -14,8 +14,9 @@ import pytest
 from tests.unit.conftest import Output
 from ttabench.cell import Result
 from ttabench.errors import UserError
+from ttabench.protocol import Protocol
 from ttabench.store import Store
-from ttabench.sweep.loggers import name_of, open_loggers
+from ttabench.sweep.loggers import name_of, names_of, open_loggers
 
 Run = Callable[..., Output]
 SMALL = (
@@ -92,7 +93,41 @@ def test_tensorboard_files_hold_the_accuracies(tmp_path: Path, ttabench: Run) ->
 
 def test_names_have_only_characters_that_every_logger_takes(result: Result) -> None:
     cell = replace(result.cell, label="tent[lr=0.01,norms=all]", arch="timm/resnet50", severity=0)
-    assert name_of(replace(result, cell=cell)) == "tent_lr_0.01_norms_all_/timm_resnet50/digits-c/fog"
+    assert name_of(cell) == "tent_lr_0.01_norms_all_/timm_resnet50/digits-c/fog"
+
+
+def test_cells_of_one_method_under_two_protocols_have_two_names(result: Result) -> None:
+    online = replace(result.cell, protocol=Protocol(batch_size=16))
+    large = replace(online, protocol=Protocol(batch_size=32))
+    offline = replace(online, protocol=Protocol(mode="offline", batch_size=16))
+    other = replace(large, label="source", method="source")
+    again = replace(online, seed=7)
+    cells = (online, large, offline, other, again)
+    names = names_of(cells)
+    plain = "tent/resnet18/digits-c/fog-5"
+    assert [names[cell.cell_id] for cell in cells] == [
+        f"{plain}/mode-online/batch_size-16", f"{plain}/mode-online/batch_size-32",
+        f"{plain}/mode-offline/batch_size-16", "source/resnet18/digits-c/fog-5",
+        f"{plain}/mode-online/batch_size-16",
+    ]  # fmt: skip
+    weights = [replace(online, checkpoint=text * 64) for text in "ab"]
+    assert [*names_of(weights).values()] == [f"{plain}/weights-aaaaaaaa", f"{plain}/weights-bbbbbbbb"]
+
+
+def test_a_sweep_tells_loggers_its_protocols_apart(
+    tmp_path: Path, ttabench: Run, mlflow: SimpleNamespace
+) -> None:
+    logged: list[str] = []
+    mlflow.log_metrics = lambda values, step: logged.extend(values)
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        'methods = ["source"]\narchs = ["resnet18"]\ncorruptions = ["fog"]\nlimit = 20\nbatch_size = 10\n'
+        "[[include]]\nmethods = ['source']\nbatch_size = 20\n"
+    )
+    output = ttabench("sweep", "--config", file, "--workers", "0", "--log", "mlflow", "--out", tmp_path / "r")
+    assert output.code == 0, output.err
+    accuracies = [name for name in logged if name.startswith("accuracy/")]
+    assert sorted(name.rpartition("/")[2] for name in accuracies) == ["batch_size-10", "batch_size-20"]
 
 
 def test_a_package_that_is_missing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

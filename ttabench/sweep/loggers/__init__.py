@@ -9,10 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from ttabench.cell import Result
+from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.registry import load
 
@@ -35,6 +36,11 @@ class Loggers:
 
     def __init__(self, loggers: Mapping[str, Logger]) -> None:
         self._loggers, self._done, self._failed = dict(loggers), 0, 0
+        self._names: Mapping[str, str] = {}
+
+    def expect(self, cells: Iterable[Cell]) -> None:
+        """All cells of the sweep, before the first result: they decide what their names have to say."""
+        self._names = names_of(cells)
 
     def add(self, result: Result) -> None:
         """Log a result: its accuracy and seconds with the seed as the step, and how many cells are done."""
@@ -42,7 +48,7 @@ class Loggers:
         self._failed += result.status == "failed"
         values = {}
         if result.accuracy is not None:
-            name = name_of(result)
+            name = self._names.get(result.cell.cell_id) or name_of(result.cell)
             values = {f"accuracy/{name}": result.accuracy, f"seconds/{name}": result.seconds}
         for name, logger in list(self._loggers.items()):
             try:
@@ -98,9 +104,27 @@ def _close(name: str, logger: Logger) -> None:
         _warn(name, problem)
 
 
-def name_of(result: Result) -> str:
-    """``tent/resnet18/digits-c/fog-5``, with ``_`` for what names may not have."""
-    cell = result.cell
+def name_of(cell: Cell, apart: Iterable[str] = ()) -> str:
+    """``tent/resnet18/digits-c/fog-5``, then what tells it `apart`; ``_`` for what names may not have."""
     shift = f"{cell.corruption}-{cell.severity}" if cell.severity else cell.corruption
-    parts = (cell.label, cell.arch, cell.dataset, shift)
+    parts = (cell.label, cell.arch, cell.dataset, shift, *apart)
     return "/".join("".join(c if c.isalnum() or c in "-." else "_" for c in part) for part in parts)
+
+
+def names_of(cells: Iterable[Cell]) -> dict[str, str]:
+    """The name of each cell by its id; cells that differ in more than their seed have different names.
+
+    ``tent/resnet18/digits-c/fog-5/mode-offline``: the parts of the protocol in which cells differ that would
+    have one name, and their weights.
+    """
+    alike: dict[str, list[tuple[Cell, dict[str, str]]]] = {}
+    for cell in cells:
+        protocol = {key: str(value) for key, value in asdict(cell.protocol).items()}
+        facts = {**protocol, "weights": cell.checkpoint[:8]}
+        alike.setdefault(name_of(cell), []).append((cell, facts))
+    names = {}
+    for group in alike.values():
+        differing = [key for key in group[0][1] if len({facts[key] for _, facts in group}) > 1]
+        for cell, facts in group:
+            names[cell.cell_id] = name_of(cell, [f"{key}-{facts[key]}" for key in differing])
+    return names
