@@ -76,7 +76,9 @@ class Progress:
         self._planned = self._plan_size()
         self._protocols: dict[tuple[tuple[str, Any], ...], None] = {}
         self._cells = self.store.latest_as(self._of_record, quick=True)
-        for row in self.store.plan():
+        plan = self.store.plan()
+        self._in_plan = {row["id"] for row in plan}
+        for row in plan:
             if row["id"] not in self._cells:
                 self._cells[row["id"]] = of_plan(row)
         self._at_work()
@@ -143,6 +145,14 @@ class Progress:
     def cells(self) -> Iterator[State]:
         """Every stored or planned cell."""
         return iter(self._cells.values())
+
+    def left_behind(self) -> Counter[str]:
+        """Of each method, how many stale cells are in no sweep of the folder: none measures them again.
+
+        Empty where the folder has no plan.
+        """
+        stale = {key: cell for key, cell in self._cells.items() if self._in_plan and cell.state == "stale"}
+        return Counter(cell.place[0] for key, cell in stale.items() if key not in self._in_plan)
 
     def name(self, key: str) -> str:
         """What a cell is called; "" for one that is not planned."""

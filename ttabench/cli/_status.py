@@ -122,6 +122,9 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
     stale = Counter((cell.base, cell.reason) for cell in progress.cells() if cell.state == "stale")
     for (base, why), count in sorted(stale.items()):
         yield _line("stale", stale_cells(count, base, why.split("; ")))
+    if left := progress.left_behind():
+        which = ", ".join(f"{method} ({count})" for method, count in sorted(left.items()))
+        yield _line("stale", f"in no sweep of this folder, so that none measures them again: {which}")
     if progress.running:
         rows = [_running(progress, one) for one in progress.running]
         yield from _table(("running now", "where", "for", "progress"), rows, most)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.unit import other_code
 from tests.unit.conftest import Output
 from ttabench.cell import Cell, Result
 from ttabench.cli._progress_of import Progress, seconds_left
@@ -307,3 +308,18 @@ def test_the_logs_of_a_cluster_are_named_with_their_number(store: Store, ttabenc
         log.touch()
     out = ttabench("status", store.root).out.replace("\n", "")
     assert f"{store.root / 'tasks'}, of 2 tasks of Slurm or Ray" in out
+
+
+def test_stale_cells_that_no_sweep_measures_again_are_counted(
+    store: Store, seeds: list[Result], ttabench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a new default of a setting: the same sweep then has other cells."""
+    other_code.changed(monkeypatch)
+    said = "in no sweep of this folder, so that none measures them again: tent (1)"
+    assert said not in ttabench("status", store.root).out
+    store.write_plan(planned(one.cell) for one in seeds[1:])
+    output = ttabench("status", store.root).out
+    assert "1 stale cell of tent" in output
+    assert said in output
+    store.write_plan([])  # a folder without a plan says nothing of its sweeps
+    assert said not in ttabench("status", store.root).out
