@@ -309,6 +309,8 @@ def evaluate(
             raise unknown("field of a protocol", name, PROTOCOL_FIELDS)
         if name in WHOLE and type(value) is not int:
             raise UserError(f"a field of the protocol has a value of the wrong type: {name}={value!r}.")
+    if stream := protocol.get("stream"):
+        raise UserError(f"stream={stream!r}: a stream is made of a dataset; use ttabench.run_sweep for it.")
     own = method.native_batch_size(method.model.num_classes, protocol.get("mode", method.mode))
     fields: dict[str, Any] = {"mode": method.mode, "batch_size": own, **protocol}
     if isinstance(foreign := protocol.get("contamination"), str):
@@ -332,8 +334,6 @@ def evaluate(
         )
     if why := no_pace(type(method), chosen):
         raise UserError(f"{method.name} cannot have pace {chosen.pace:g}: {why}.")
-    if chosen.stream:
-        raise UserError(f"stream {chosen.stream} is made from a dataset; use ttabench.run_sweep for it.")
     classes = method.model.num_classes
     if labels is None:
         data = labelled(images, seed, classes)

@@ -263,6 +263,8 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"seed": -1}, "seed=-1: expected a whole number"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"reset": "continual"}, "reset continual goes on"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"pace": 2.0}, "pace needs pace_ratio"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"stream": "mixed"}, "stream='mixed': a stream is"),
+        (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"stream": "gradual"}, "use ttabench.run_sweep for it"),
         (np.full((4, 32, 32, 3), 300, np.uint16), [0] * 4, {}, "images are uint16; expected uint8"),
         ([[1], [1, 2]], [0] * 4, {}, "images do not have one shape"),
         (np.zeros((4, 3, 32, 32), np.uint8), [0] * 4, {}, "Channels first: images.transpose"),
