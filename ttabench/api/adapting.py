@@ -467,8 +467,11 @@ def _learning() -> torch.inference_mode:
 
 
 def _tracked(x: Tensor) -> Tensor:
-    """`x`, copied where it was made inside torch.inference_mode() and no gradient can flow through it."""
-    return x.clone() if x.is_inference() else x
+    """`x` without the layers that it comes from: only the method learns.
+
+    It is copied where it was made inside torch.inference_mode() and no gradient can flow through it.
+    """
+    return x.clone() if x.is_inference() else x.detach()
 
 
 def _dtype(classifier: Classifier) -> torch.dtype:

@@ -47,7 +47,7 @@ class _Batches(SourceTensors):
         if len(sizes) > 1:
             raise UserError(f"source images have sizes {sizes[0]} and {sizes[1]}; expected one size.")
         self._batches = images
-        tensor = super()._images
+        tensor = super()._images.detach()  # from layers of the caller, which must not learn
         warn_of_dark(tensor, "source images")
         return tensor
 

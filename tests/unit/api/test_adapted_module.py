@@ -90,6 +90,18 @@ def test_moving_takes_every_tensor_along_and_changes_none(method: str, net: nn.M
     assert {parameter.device.type for parameter in adapted.parameters()} == {"meta"}
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_layers_that_made_the_images_learn_nothing(method: str, net: nn.Module, x: Tensor) -> None:
+    before = nn.Conv2d(3, 3, 1)
+    made = before(x).sigmoid()
+    adapted, plain = adapted_by(method, net, made), adapted_by(method, net, made.detach())
+    for _ in range(2):  # a graph can be gone through once
+        assert torch.equal(adapted(made), plain(made.detach()))
+    assert torch.equal(adapted.predict(made), plain.predict(made.detach()))
+    assert before.weight.grad is None
+    assert not adapted(made).requires_grad
+
+
 def test_the_state_is_that_of_the_networks_as_they_are_now(net: nn.Module, x: Tensor) -> None:
     adapted = ttabench.adapt(net, "tent", lr=0.1)
     before = copy.deepcopy(adapted.state_dict())
