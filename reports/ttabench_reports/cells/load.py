@@ -159,7 +159,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             header = file.readline()
-        if "," not in header and (found := re.search("[;\t]", header)):  # settings have commas of their own
+        known = "method" in header and "," not in header  # settings have commas of their own
+        if known and (found := re.search("[;\t]", header)):
             raise UserError(f"{path} has {found[0]!r} between its columns; save it as CSV with commas.")
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (ValueError, OSError, pd.errors.ParserError):  # not text, no columns, ragged lines, unreadable
