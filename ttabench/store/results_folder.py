@@ -134,7 +134,8 @@ class Store:
     def _still_planned(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows of the plan that a sweep with `rows` leaves: without cells that it replaces.
 
-        A cell that was never run gets another id if its weights, its data or its compute ratio change.
+        A cell gets another id if its weights, its data, its compute ratio or a default of its method changes.
+        One with a result of the installed code stays.
         """
         plan, ids = self.plan(), {row["id"] for row in rows}
         others = [row for row in plan if row["id"] not in ids]
@@ -143,7 +144,8 @@ class Store:
         new = set(map(_replaceable, rows))
         replaced = {row["id"] for row in others if _replaceable(row) in new}
         if replaced:
-            replaced -= self.latest_as(lambda record: None, quick=True).keys()
+            stale = self.latest_as(lambda record: record.stale, quick=True)
+            replaced = {key for key in replaced if stale.get(key, True)}  # or never run
         return [row for row in plan if row["id"] not in replaced]
 
     def plan(self) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit import other_code
 from tests.unit.conftest import Output, sweep_once
 from ttabench.cell import Result
 from ttabench.errors import UserError
@@ -67,9 +68,12 @@ def row(name: str, seed: int = 0, **protocol: Any) -> dict[str, Any]:
 
 
 def test_an_extension_replaces_cells_whose_id_has_changed_and_that_were_never_run(
-    tmp_path: Path, result: Result
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other weights, data or compute ratios give another id: nothing would ever run the earlier cells."""
+    """Other weights, data or compute ratios give another id: nothing would ever run the earlier cells.
+
+    So does another default of a method, whose earlier cells are stale.
+    """
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
     writer = store.writer()
     writer.append(result)
@@ -84,6 +88,11 @@ def test_an_extension_replaces_cells_whose_id_has_changed_and_that_were_never_ru
     assert ids == {result.cell.cell_id, *(name * 64 for name in "bcdeo")}
     store.write_plan([row("b", pace_ratio=3.0)], extend=True)  # the same cell again
     assert {one["id"] for one in store.plan()} == ids
+    other_code.changed(monkeypatch)
+    store.write_plan([row("b", pace_ratio=3.0), row("f", seed=7)], extend=True)  # not about the stored cell
+    assert {one["id"] for one in store.plan()} == {*ids, "f" * 64}
+    store.write_plan([row("d", seed=1)], extend=True)
+    assert {one["id"] for one in store.plan()} == {*ids, "f" * 64} - {result.cell.cell_id}
 
 
 def test_cells_of_other_given_weights_stay_planned(tmp_path: Path) -> None:
