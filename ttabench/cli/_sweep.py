@@ -21,7 +21,7 @@ from ttabench.sweep.draft import make_draft
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import device_memory, executor_setup, out_folder
 from ttabench.sweep.progress.display import clock
-from ttabench.sweep.progress.outlook import counts
+from ttabench.sweep.progress.outlook import counts, notes_on_domains
 from ttabench.sweep.shard import WHOLE, take_shard
 from ttabench.system.environment import pick_device
 
@@ -55,6 +55,8 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     if cluster:
         console.print(cluster)
     console.print(counts(agenda))
+    for note in notes_on_domains(draft.sweep):
+        console.print(f"Note: {note}")
 
 
 def _check_executor(options: Mapping[str, Any]) -> tuple[str, str]:

@@ -38,6 +38,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.data.foreign:coded": "names foreign images; they have a fingerprint",
     "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
     "ttabench.data.own.ccc_shards:is_ccc": "opens data by name; data have a fingerprint",
+    "ttabench.data.own.domain_checks": "opens data by name; data have a fingerprint",
     "ttabench.data.own.domain_folders": "opens data by name; data have a fingerprint",
     "ttabench.data.own.open_own": "opens data by name; data have a fingerprint",
     "ttabench.measure.declared_source": "refuses source data that a method does not declare",

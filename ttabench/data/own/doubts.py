@@ -13,11 +13,11 @@ import numpy as np
 
 from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
-from ttabench.data.files.image_folders import class_folders
 from ttabench.data.files.read_image import read_checked
 from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.data.own.class_checks import class_warnings, labels_of_8_bits, order_of_numbers
-from ttabench.data.own.domain_folders import SPLITS, DomainFolders
+from ttabench.data.own.domain_checks import copies_of_source, other_domains
+from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.image_folder_checks import doubts_about
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
 from ttabench.data.own.own_arrays import OwnArrays
@@ -25,7 +25,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
 from ttabench.data.own.set_checks import files_of
-from ttabench.errors import UserError, counted, unknown
+from ttabench.errors import counted, unknown
 
 __all__ = [
     "labels_in_8_bits",
@@ -55,6 +55,8 @@ def doubts(data: OwnDataset, corruptions: Collection[str]) -> Iterator[str]:
     yield from numbered_folders(data)
     yield from not_read(data)
     yield from of_folders(data)
+    if isinstance(data, DomainFolders):
+        yield from copies_of_source(data)
     if not of_corruptions(data):
         return
     yield from labels_in_8_bits(data)
@@ -138,7 +140,7 @@ def _names(data: OwnImageFolders, piece: str) -> set[str]:
 def not_read(data: OwnDataset) -> Iterator[str]:
     """Sentences about arrays, or folders of images, that are not read because of their names or classes."""
     if isinstance(data, DomainFolders):
-        yield from _other_domains(data)
+        yield from other_domains(data)
     if not of_corruptions(data):
         return
     folders = isinstance(data, OwnImageFolders)
@@ -156,32 +158,6 @@ def not_read(data: OwnDataset) -> Iterator[str]:
             why = str(unknown("corruption", name, KNOWN_CORRUPTIONS, "`ttabench list corruptions`"))
             known = f"severities are {SEVERITIES[0]} to {SEVERITIES[-1]}."
             yield f"{path} is not read: {known if name in KNOWN_CORRUPTIONS else why}"
-
-
-def _other_domains(data: DomainFolders) -> Iterator[str]:
-    """Sentences about folders beside the source that have most of its classes, or cannot be read."""
-    ours = set(data.classes)
-    for name in sorted(set(class_folders(data.root)) - {*data.pieces(), *SPLITS}):
-        folder = data.root / name
-        try:
-            theirs = set(class_folders(folder))
-        except UserError as problem:
-            yield str(problem)
-            continue
-        if ours == theirs:
-            yield f"{folder} is no domain here, as {folder / data.classes[0]} holds no images."
-        elif 2 * len(ours & theirs) > max(len(ours), len(theirs)):
-            yield f"{folder} is no domain here, as its classes are others: {_differences(ours, theirs)}."
-
-
-def _differences(ours: set[str], theirs: set[str]) -> str:
-    """``it lacks owl and has owls``"""
-    parts = [
-        f"{verb} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
-        for verb, names in (("lacks", sorted(ours - theirs)), ("has", sorted(theirs - ours)))
-        if names
-    ]
-    return f"it {' and '.join(parts)}"
 
 
 def _clean(data: OwnDataset) -> Iterator[str]:

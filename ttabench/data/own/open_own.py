@@ -9,7 +9,8 @@ from ttabench.data.files.image_folders import class_folders, find_corruptions, i
 from ttabench.data.files.read_image import image_size
 from ttabench.data.files.whole_archive import check_label_count, check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
-from ttabench.data.own.domain_folders import DomainFolders, domains_beside, domains_in
+from ttabench.data.own.domain_checks import test_domains
+from ttabench.data.own.domain_folders import DomainFolders, domains_in
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import STATISTICS_FROM, OwnImageFolders
@@ -28,8 +29,10 @@ def open_own(folder: Path) -> OwnDataset:
         data = OwnImageFolders(folder)
         data.corruptions = tuple(names)
         return data
-    if domains_beside(folder):
-        return DomainFolders(folder)
+    if beside := test_domains(folder):
+        source = DomainFolders(folder)
+        source.corruptions = tuple(beside)
+        return source
     _check_severities(folder)
     if domains := domains_in(folder):
         raise UserError(

@@ -13,7 +13,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import image_files
 from ttabench.data.files.read_image import image_size, read_image
-from ttabench.data.own.domain_folders import domains_beside
+from ttabench.data.own.domain_checks import test_domains
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.own.open_own import corruptions_in
 from ttabench.data.own.own_dataset import OwnDataset
@@ -30,7 +30,7 @@ def is_plain(folder: Path) -> bool:
     """Whether a folder is no dataset of another layout: it has no arrays, corruptions or domains."""
     if not folder.is_dir() or any((folder / name).exists() for name in (MANIFEST, "test.npz")):
         return False
-    return not corruptions_in(folder) and not domains_beside(folder)
+    return not corruptions_in(folder) and not test_domains(folder)
 
 
 class PlainImages(OwnDataset):

@@ -20,6 +20,8 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
+from ttabench.data.own.domain_checks import copies_of_source, roles_of_domains
+from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import (
     labels_in_8_bits,
     not_read,
@@ -120,6 +122,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     if isinstance(data, OwnDataset):
         findings += map(warning, not_read(data)) if data.corruptions else [error(no_corruptions(data.folder))]
         findings += [warning(f"{data.name}: {text}") for text in (*of_folders(data), *of_pixels(test.images))]
+    if isinstance(data, DomainFolders):
+        findings += [warning(f"{data.name}: {text}") for text in copies_of_source(data)]
     counts: dict[tuple[str, int], int] = {}
     for done, corruption in enumerate(data.corruptions):
         on_progress(corruption, done, len(data.corruptions))
@@ -144,6 +148,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
     if is_usable(findings):
         there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
         yield Finding("ok", f"{data.name}: {there}{_levels(data)}.")
+    if isinstance(data, DomainFolders):
+        yield Finding("ok", f"{data.name}: {roles_of_domains(data)}")
     yield from findings
 
 

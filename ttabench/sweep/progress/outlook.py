@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench.cell import Cell
-from ttabench.data.drawn import Drawn
+from ttabench.data.drawn import Drawn, undrawn
+from ttabench.data.own.domain_checks import roles_of_domains
+from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet_subset import ImageNetSubset
-from ttabench.errors import counted, first_of
+from ttabench.errors import counted, first_of, printable
 from ttabench.provenance.staleness import by_importance
 from ttabench.registry import method
 from ttabench.store import Store
@@ -39,6 +41,7 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
         return cell.protocol.limit or (dataset.shifted_count() if quickly_counted else 0)
 
     return [
+        *notes_on_domains(sweep),
         *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
         *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),
         *notes_on_few_of_each(
@@ -48,6 +51,12 @@ def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
             lambda name: method(name).per_class,
         ),
     ]
+
+
+def notes_on_domains(sweep: Sweep) -> list[str]:
+    """Which folder is the source and which are the test sets, of each dataset of domains."""
+    datasets = {model.measured.name: undrawn(model.measured) for model in sweep.models}
+    return [printable(roles_of_domains(d)) for d in datasets.values() if isinstance(d, DomainFolders)]
 
 
 def counts(agenda: Agenda) -> str:
