@@ -156,7 +156,8 @@ def test_files_that_are_no_images_are_left_out_and_named(ttabench: Run, birds: P
         "data", "generate", birds / "test", "--corruptions", "fog", "--severities", "5", "--workers", "0"
     )
     assert output.code == 0, output
-    assert "left out what is no image in a class folder: crow/notes.txt, list.csv." in output.err
+    assert "left out 2 files that are not .jpeg, .jpg, .png" in output.err
+    assert "or .ppm, such as crow/notes.txt." in output.err
     assert "hidden" not in output.err
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.plain_images import is_plain
 from ttabench.data.verify.verify import verify
 from ttabench.errors import UserError
+
+READ = ".jpeg, .jpg, .png, .bmp, .webp or .ppm"
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +69,35 @@ def test_images_in_deeper_folders_and_of_other_types_are_named(tmp_path: Path) -
     (folder / "owl" / ".DS_Store").touch()
     (folder / "list.csv").touch()
     assert other_files(folder) == ["crow/2021/", "list.csv", "owl/9.tif"]
-    assert "class folder: crow/2021/, list.csv, owl/9.tif; images are read from class" in left_out(folder)
+    assert left_out(folder) == (
+        f"left out 2 files that are not {READ}, such as owl/9.tif; convert the images of these, and 1 folder "
+        "in class folders, such as crow/2021/: images are read from class folders alone."
+    )
     assert len(read_clean(folder)) == 6
+
+
+@pytest.mark.parametrize("suffix", ["tif", "gif", "HEIC"])
+def test_images_of_other_formats_are_counted(tmp_path: Path, suffix: str) -> None:
+    folder = classes(tmp_path / "birds")
+    for i in range(20):
+        (folder / "crow" / f"x{i:02}.{suffix}").touch()
+    kinds = ".jpeg, .jpg, .png, .bmp, .webp or .ppm"
+    assert (
+        left_out(folder)
+        == f"left out 20 files that are not {kinds}, such as crow/x00.{suffix}; convert them."
+    )
+    for file in (folder / "crow").glob("*.png"):
+        file.unlink()
+    said = (
+        f"crow holds no image that is read: 20 files that are not {kinds}, such as x00.{suffix}; convert them"
+    )
+    for read in (read_clean, lambda place: dataset(str(place))):
+        with pytest.raises(UserError, match=re.escape(said)):
+            read(folder)
+    (tmp_path / "more").mkdir()
+    folder.rename(tmp_path / "more" / "test")
+    with pytest.raises(UserError, match=re.escape(said)):
+        dataset(str(tmp_path / "more"))
 
 
 def test_those_of_a_c_folder_and_of_domains_are_named_too(tmp_path: Path) -> None:

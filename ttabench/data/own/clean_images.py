@@ -14,7 +14,7 @@ from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
 from ttabench.data.files.whole_archive import check_whole
-from ttabench.data.own.image_folder_checks import check_links
+from ttabench.data.own.image_folder_checks import check_formats, check_links
 from ttabench.errors import UserError
 
 
@@ -50,6 +50,7 @@ def _read_folders(source: Path, size: int) -> Labelled:
     classes = class_folders(source)
     check_level(source, classes)
     check_links(source)
+    check_formats(source)
     files, labels = labelled_files(source, classes)
     if not files:
         raise UserError(f"{source} has no images in class folders; expected {source}/<class>/<image>.")

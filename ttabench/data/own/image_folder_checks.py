@@ -9,9 +9,14 @@ from pathlib import Path
 from ttabench.data.files.image_folders import SUFFIXES, class_folders, labelled_files
 from ttabench.errors import UserError, counted
 
-__all__ = ["check_links", "doubts_about", "left_out", "other_files", "turned"]
+__all__ = ["check_formats", "check_links", "doubts_about", "left_out", "other_files", "turned"]
 
 LOOKED_AT = 200  # images whose orientation is read
+FORMATS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+OTHER_FORMATS = (  # of images, that are not read
+    ".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".pgm", ".pbm", ".pnm",
+    ".dng", ".cr2", ".nef", ".arw",
+)  # fmt: skip
 ORIENTATION, UPRIGHT = 0x0112, 1  # the tag of EXIF, and its value for images that need no turn
 
 
@@ -34,11 +39,35 @@ def other_files(source: Path) -> list[str]:
 
 def left_out(source: Path) -> str:
     """A sentence about :func:`other_files`; "" where there are none."""
-    if not (others := other_files(source)):
+    others = other_files(source)
+    folders = [name for name in others if name.endswith("/")]
+    parts = [_of_formats([name for name in others if name not in folders])]
+    if folders:
+        deeper = counted(len(folders), "folder")
+        parts.append(
+            f"{deeper} in class folders, such as {folders[0]}: images are read from class folders alone"
+        )
+    said = ", and ".join(filter(None, parts))
+    return f"left out {said}." if said else ""
+
+
+def check_formats(source: Path) -> None:
+    """Raise UserError for a class folder whose images all have formats that are not read."""
+    for name in class_folders(source):
+        names = [entry.name for entry in _visible(source / name) if entry.is_file()]
+        if any(map(_is_convertible, names)) and not any(map(_is_image, names)):
+            raise UserError(f"{source / name} holds no image that is read: {_of_formats(sorted(names))}.")
+
+
+def _of_formats(files: Sequence[str]) -> str:
+    """``20 files that are not .jpg … or .ppm, such as a/0.tif; convert them``; "" of no files."""
+    if not files:
         return ""
-    listed = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
-    deeper = "; images are read from class folders, not from folders in them"
-    return f"left out what is no image in a class folder: {listed}{deeper if _any_folder(others) else ''}."
+    images = [name for name in files if _is_convertible(name)]
+    them = "it" if len(files) == 1 else "them" if len(images) == len(files) else "the images of these"
+    convert = f"; convert {them}" if images else ""
+    verb = "is" if len(files) == 1 else "are"
+    return f"{counted(len(files), 'file')} that {verb} not {FORMATS}, such as {(images or files)[0]}{convert}"
 
 
 def doubts_about(folder: Path) -> Iterator[str]:
@@ -85,16 +114,16 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
         raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
 
 
+def _is_convertible(name: str) -> bool:
+    return name.lower().endswith(OTHER_FORMATS)
+
+
 def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
 def _holds_images(folder: str) -> bool:
     return any(any(map(_is_image, names)) for _, _, names in os.walk(folder))
-
-
-def _any_folder(names: Sequence[str]) -> bool:
-    return any(name.endswith("/") for name in names)
 
 
 def _orientation(file: Path) -> int:

@@ -11,6 +11,7 @@ from ttabench.data.files.whole_archive import check_label_count, check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
 from ttabench.data.own.domain_checks import test_domains
 from ttabench.data.own.domain_folders import DomainFolders, domains_in
+from ttabench.data.own.image_folder_checks import check_formats
 from ttabench.data.own.own_arrays import OwnArrays
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import STATISTICS_FROM, OwnImageFolders
@@ -24,6 +25,7 @@ def open_own(folder: Path) -> OwnDataset:
     """
     if is_ccc(folder):
         return CCCShards(folder)
+    _check_formats(folder)
     if names := corruptions_in(folder):
         _check_clean_size(folder, _severity_folders(find_corruptions(folder)[names[0]])[0])
         data = OwnImageFolders(folder)
@@ -60,6 +62,15 @@ def corruptions_in(folder: Path) -> list[str]:
 
 def _severity_folders(path: Path) -> list[Path]:
     return [path / str(s) for s in SEVERITIES if (path / str(s)).is_dir()]
+
+
+def _check_formats(folder: Path) -> None:
+    """Raise UserError where a class of clean images has formats alone that are not read."""
+    if (folder / "test.npz").is_file():
+        return
+    clean = [folder / name for name in ("test", "val", "train") if (folder / name).is_dir()]
+    for place in clean or [folder]:
+        check_formats(place)
 
 
 def _check_clean_size(folder: Path, corrupted: Path) -> None:
