@@ -40,10 +40,13 @@ def typical_ratio(cell: Cell) -> float | None:
 
 
 def note_on_costs(cells: Iterable[Cell]) -> str:
-    """``cotta: about 35 times Source; …``, the costliest first; "" where no method is costly."""
+    """``cotta: about 35 times Source; …``, the costliest first, and of what; "" where no method is costly."""
     ratios = {cell.label: ratio for cell in cells if (ratio := typical_ratio(cell)) and ratio >= COSTLY}
     if not ratios:
         return ""
     listed = sorted(ratios.items(), key=lambda one: -one[1])
     texts = [f"{label}: about {ratio:.0f} times Source" for label, ratio in listed]
-    return f"{'; '.join(texts)}. The time left is shown as soon as Source has run."
+    return (
+        f"{'; '.join(texts)}, on the networks of the reference results. On a smaller network it can be many "
+        "times that. The time left is shown as soon as Source has run."
+    )

@@ -131,7 +131,7 @@ def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep(
     assert typical_costs.passes(costly) == 10
     assert typical_costs.passes(replace(costly, protocol=Protocol(mode="offline", epochs=3))) == 3
     note = typical_costs.note_on_costs([replace(CELL, method="tent", label="tent"), costly])
-    assert note.startswith("quantile: about 38 times Source. ")
+    assert note.startswith("quantile: about 38 times Source, on the networks of the reference results. ")
     assert typical_costs.note_on_costs([replace(CELL, method="tent", label="tent")]) == ""
     assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None
 
