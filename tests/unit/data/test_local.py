@@ -301,14 +301,18 @@ def test_files_from_another_source_seed_or_version_are_not_mixed(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate(clean, root=tmp_path, **SMALL)
-    with pytest.raises(UserError, match=r"was made from something else \(seed differ\)"):
+    with pytest.raises(
+        UserError, match="exists with another --seed; give this one another --name, or"
+    ):
         generate(clean, root=tmp_path, seed=1, **SMALL)
     np.savez(tmp_path / "other.npz", images=fakes.clean_images(40, seed=9), labels=fakes.labels_for(40, 4))
-    with pytest.raises(UserError, match="made_from"):
+    with pytest.raises(UserError, match="flowers-c-local exists with other images; give"):
         generate(tmp_path / "other.npz", name="flowers", root=tmp_path, **SMALL)
     monkeypatch.setattr(generating, "VERSION", "another")
-    with pytest.raises(UserError, match="corruptions"):
+    with pytest.raises(UserError, match="with another version of the corruptions;"):
         generate(clean, root=tmp_path, **SMALL)
+    with pytest.raises(UserError, match="other images or another --size and another version of the corr"):
+        generate(clean, root=tmp_path, size=64, **SMALL)
 
 
 @each("first, then", [(50, 0), (0, 50), (50, 60)])
@@ -316,7 +320,7 @@ def test_files_of_another_jpeg_quality_are_not_mixed(
     clean: Path, tmp_path: Path, first: int, then: int
 ) -> None:
     generate(clean, root=tmp_path, jpeg=first, **SMALL)
-    with pytest.raises(UserError, match=r"was made from something else \(jpeg differ\)"):
+    with pytest.raises(UserError, match="exists with another --jpeg;"):
         generate(clean, root=tmp_path, jpeg=then, **SMALL)
 
 

@@ -61,6 +61,16 @@ CLAIMS = ".generating"  # has the claim of the process that works in the folder,
 PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin
 CHUNK = 1024  # images in memory at a time, in each process
 TRAIN = "trained_on"  # key of the manifest: the digest of the training set
+WORDS = {  # of what a folder is made from, by its keys in the manifest
+    "made_from": "other images",
+    "images": "another number of them",
+    "image_size": "other images or another --size",
+    "corruptions": "another version of the corruptions",
+    "frost": "other --frost pictures",
+    "seed": "another --seed",
+    "jpeg": "another --jpeg",
+}
+FOLLOW_SIZE = ("made_from", "images", "image_size", "constants")
 SPLITS = ("test", "val", "valid", "validation", "train")  # folders named after what they hold of a dataset
 KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
 AVX2, FMA3 = 11, 12  # cv::CpuFeatures, which have no names in Python
@@ -240,6 +250,13 @@ def _digest(data: Labelled) -> str:
     return digest.hexdigest()
 
 
+def _in_words(different: Sequence[str]) -> str:
+    """How users call the facts of two manifests that differ."""
+    if "image_size" in different:  # then images and constants always differ, too
+        different = ["image_size", *(key for key in different if key not in FOLLOW_SIZE)]
+    return " and ".join(WORDS.get(key, f"another {key}") for key in different)
+
+
 def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     """The folder's manifest, {} for a new folder. Raises UserError if it was made from something else."""
     if manifest := read_manifest(folder):
@@ -247,8 +264,7 @@ def _manifest_of_same(folder: Path, content: Mapping[str, Any]) -> dict[str, Any
         keys = [key for key in {**content, **manifest} if key not in ("files", TRAIN)]
         if different := [key for key in keys if manifest.get(key) != content.get(key)]:
             raise UserError(
-                f"{folder} was made from something else ({', '.join(different)} differ); "
-                "choose another name, or delete it."
+                f"{folder} exists with {_in_words(different)}; give this one another --name, or delete it."
             )
         given = content.get(TRAIN)
         if given and (held := _train_digest(folder, manifest)) and held != given:
