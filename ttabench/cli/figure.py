@@ -34,7 +34,8 @@ def figure(
         str,
         Option(
             metavar="NAME",
-            help="The normalisation of these weights, if not the dataset's: none, half, imagenet, cifar10 …",
+            help="The normalisation of these weights: none, half, imagenet, cifar10 … "
+            "By default it is the dataset's; a network of your own gets pixels from 0 to 1.",
         ),
     ] = BENCH["normalize"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],

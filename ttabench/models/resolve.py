@@ -80,13 +80,9 @@ def resolve_model(
         try:
             model = TrainedModel(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
         except UnknownName as problem:
-            module = name.removesuffix(".py")
-            if not Path(f"{module}.py").is_file():
+            if not (hint := _python_path(name)):
                 raise
-            raise UserError(
-                f"{problem} A network in the file {module}.py is named {module}:CALLABLE, with the function "
-                "or class that makes it."
-            ) from None
+            raise UserError(f"{problem} {hint}") from None
     if checkpoint is not None:
         model = CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
     elif normalize and model.trainable:
@@ -100,6 +96,18 @@ def resolve_model(
         model = HeadRows(whole, model, dataset)
     model.measured = measured
     return model
+
+
+def _python_path(name: str) -> str:
+    """How to name the network in a file that `name` seems to mean: mynets.py, mynets or mynets.Mine; ""."""
+    dotted = name.removesuffix(".py")
+    module, _, made_by = dotted.rpartition(".")
+    makes = "CALLABLE, with the function or class that makes it"
+    for path, function in ((dotted, makes), (module, made_by)):
+        file = Path(f"{path.replace('.', '/')}.py")
+        if file.is_file():
+            return f"A network in the file {file} is named {path}:{function}."
+    return ""
 
 
 def resolve_trainable(

@@ -150,7 +150,8 @@ _TABLE = (
     ),
     Option(
         "normalize", "", "NAME",
-        "The normalisation of these weights, if not the dataset's: none, half, imagenet, cifar10 …",
+        "The normalisation of these weights: none, half, imagenet, cifar10 … By default it is the dataset's; "
+        "a network of your own gets pixels from 0 to 1.",
         Text("a name"), "data",
     ),
     Option(

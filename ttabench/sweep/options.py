@@ -187,7 +187,7 @@ def stream_spelling(value: Any) -> str:
 
 def arch_spelling(name: str) -> str:
     """``ResNet18`` → ``resnet18``: one spelling per network of ttabench. Other networks' names are kept."""
-    if "/" in name or ":" in name or name.endswith(".py"):
+    if any(mark in name for mark in "/:."):
         return name
     return name.lower().replace("-", "_").replace("vit_lite_", "vit_")
 

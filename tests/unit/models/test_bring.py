@@ -29,6 +29,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.clean_accuracy import accuracy_warning
+from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.train_sources import without_normalize
 
 
@@ -487,6 +488,24 @@ def test_the_file_of_a_network_is_answered_with_its_python_path(
     (tmp_path / "mynets.py").write_text("")
     with pytest.raises(UserError, match=r"the file mynets\.py is named mynets:CALLABLE"):
         bring(name, Squares())
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("mynets.Mine", "mynets:Mine"), ("nets.mine.build", "nets.mine:build")]
+)
+def test_a_dot_in_place_of_a_colon_is_answered_with_the_python_path(
+    name: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(*path.partition(":")[0].split(".")).with_suffix(".py")
+    file.parent.mkdir(exist_ok=True)
+    with pytest.raises(UserError, match=f"unknown architecture '{name}'") as without:
+        bring(name, Squares())
+    assert path not in str(without.value)
+    file.write_text("")
+    with pytest.raises(UserError, match=f"A network in the file {file} is named {path}\\."):
+        bring(name, Squares())
+    assert arch_spelling(name) == name
 
 
 @pytest.mark.usefixtures("nets")

@@ -297,8 +297,11 @@ def test_an_unknown_name_does_not_bring_all_names_there_are() -> None:
 
 
 def test_general_name_without_a_preset_says_what_there_is() -> None:
-    with pytest.raises(UserError, match="cvt has no preset for imagenet-c"):
-        resolve("cvt", dataset="imagenet-c", image_size=224)
+    with pytest.raises(
+        UserError, match=r"resnet18 has no preset for imagenet-c .* exact name, such as resnet18_w8"
+    ):
+        resolve("resnet18", dataset="imagenet-c", image_size=224)
+    assert resolve("resnet18_w8", dataset="imagenet-c", image_size=224).name == "resnet18_w8"
 
 
 def test_naming_and_finding_import_no_torch() -> None:

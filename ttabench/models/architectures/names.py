@@ -115,7 +115,8 @@ def resolve(arch: str, *, dataset: str, image_size: int, num_classes: int = 0) -
         if name not in presets:
             raise UserError(
                 f"{arch} has no preset for {dataset} ({image_size}-pixel images); presets exist for 32 and "
-                "64 pixels; for other sizes, name a member of `ttabench list archs` or a model timm/NAME."
+                "64 pixels; for other sizes, give an exact name, such as resnet18_w8, see `ttabench list "
+                "archs`, or a model timm/NAME."
             )
         name = presets[name]
     name = name.replace("vit_lite_", "vit_")
