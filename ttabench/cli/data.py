@@ -164,9 +164,11 @@ def generate(
     root: Into = None,
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""
+    from ttabench.data.own.class_checks import classes_in_order
     from ttabench.data.own.generate_corrupted import generate as run
     from ttabench.sweep.options import corruption_names, whole_numbers
     from ttabench.sweep.progress.display import Meter
+    from ttabench.system.files import user_path
 
     names, numbers = corruption_names(corruptions), whole_numbers(severities, "--severities")
     with Meter("files") as meter:
@@ -184,6 +186,8 @@ def generate(
             workers=workers,
             on_progress=meter,
         )
+    if order := classes_in_order(user_path(source)):
+        print(f"{printable(order)}. A network must have them in this order.")
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
     if (folder / "train.npz").exists():
         print(

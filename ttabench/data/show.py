@@ -12,6 +12,8 @@ from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import undrawn
 from ttabench.data.on_disk import OnDisk
+from ttabench.data.own.domain_folders import DomainFolders
+from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.errors import UserError, counted
 from ttabench.system.progress import OnProgress, silent
 
@@ -63,10 +65,17 @@ def picture(
             panels.append((caption, None if shown is None else shown.images[image]))
     on_progress(data.name, len(there), len(there))
     first: Panel = ("clean", clean.images[image])
-    what = f"{data.name}: test image {image} of {len(clean):,}, class {int(clean.labels[image])}"
+    what = f"{data.name}: test image {image} of {len(clean):,}, {_class(data, clean, image)}"
     if severity == 0:
         return _grid([first, *[("", None)] * (len(known) - 1), *panels], len(known), what)
     return _grid([first, *panels], PER_ROW, f"{what}, severity {wanted[0]}")
+
+
+def _class(data: Dataset, shown: Labelled, image: int) -> str:
+    """``class 0``; ``class 0 (bird)`` where the images are in class folders of the user."""
+    whole, label = undrawn(data), int(shown.labels[image])
+    name = f" ({whole.classes[label]})" if isinstance(whole, OwnImageFolders | DomainFolders) else ""
+    return f"class {label}{name}"
 
 
 def severities(data: Dataset, corruption: str) -> tuple[int, ...]:
@@ -78,7 +87,7 @@ def severities(data: Dataset, corruption: str) -> tuple[int, ...]:
 def _natural(data: Dataset) -> Image.Image:
     shown: Labelled = data.corrupted(NATURAL, NO_SEVERITY)
     chosen = np.linspace(0, len(shown) - 1, min(len(shown), 4 * PER_ROW)).astype(int)
-    panels: list[Panel] = [(f"class {int(shown.labels[i])}", shown.images[i]) for i in chosen]
+    panels: list[Panel] = [(_class(data, shown, i), shown.images[i]) for i in chosen]
     return _grid(panels, PER_ROW, f"{data.name}: {len(chosen)} of its {len(shown):,} images")
 
 

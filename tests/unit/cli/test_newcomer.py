@@ -39,7 +39,8 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
         "--corruptions", "fog,contrast", "--severities", "1,3", "--workers", "0",
     )  # fmt: skip
     assert made.code == 0, made
-    ready, hint = made.out.splitlines()
+    order, ready, hint = made.out.splitlines()
+    assert order == "classes: 0 crow, 1 owl. A network must have them in this order."
     _, _, command = ready.partition("is ready: ttabench ")
     assert "--archs resnet18_w8. One of your own is trained with ttabench train" in hint
     listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")

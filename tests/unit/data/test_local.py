@@ -301,9 +301,7 @@ def test_files_from_another_source_seed_or_version_are_not_mixed(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate(clean, root=tmp_path, **SMALL)
-    with pytest.raises(
-        UserError, match="exists with another --seed; give this one another --name, or"
-    ):
+    with pytest.raises(UserError, match="exists with another --seed; give this one another --name, or"):
         generate(clean, root=tmp_path, seed=1, **SMALL)
     np.savez(tmp_path / "other.npz", images=fakes.clean_images(40, seed=9), labels=fakes.labels_for(40, 4))
     with pytest.raises(UserError, match="flowers-c-local exists with other images; give"):

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.cases import each
-from ttabench.data.own.class_checks import order_of_numbers
+from ttabench.data.own.class_checks import classes_in_order, order_of_numbers
 
 
 @each(
@@ -36,3 +36,16 @@ def test_another_order_than_that_of_the_numbers_is_said(tmp_path: Path, names: s
     else:
         assert order_of_numbers(tmp_path) == []
     assert order_of_numbers(tmp_path / "images.npz") == []
+
+
+def test_the_order_of_class_folders_is_listed_up_to_ten(tmp_path: Path) -> None:
+    assert classes_in_order(tmp_path) == ""
+    for name in ("owl", "crow"):
+        (tmp_path / name).mkdir()
+    assert classes_in_order(tmp_path) == "classes: 0 crow, 1 owl"
+    assert classes_in_order(tmp_path / "images.npz") == ""
+    for number in range(9):
+        (tmp_path / f"wren{number}").mkdir()
+    listed = classes_in_order(tmp_path)
+    assert listed.startswith("classes: 0 crow, 1 owl, 2 wren0, ")
+    assert listed.endswith(", 9 wren7, …")

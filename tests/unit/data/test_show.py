@@ -70,3 +70,25 @@ def test_what_cannot_be_shown(
     assert done.code == 2
     assert says in done.err
     assert sorted(root.iterdir()) == before
+
+
+def test_the_class_has_its_name_where_images_are_in_class_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path
+) -> None:
+    titles = []
+
+    def note_title(panels: Any, columns: int, title: str) -> None:
+        titles.append(title)
+
+    monkeypatch.setattr("ttabench.data.show._grid", note_title)
+    for part in ("test", "fog/1"):
+        for seed, name in enumerate(("crow", "owl")):
+            fakes.write_png(tmp_path / "birds-C" / part / name / "0.png", fakes.clean_images(1, seed=seed)[0])
+    for image in (0, 1):
+        picture(open_own(tmp_path / "birds-C"), image)
+    picture(open_own(root / "x-c-local"), 1)
+    assert [title.partition(", ")[2] for title in titles] == [
+        "class 0 (crow), severity 1",
+        "class 1 (owl), severity 1",
+        "class 1, severity 5",
+    ]

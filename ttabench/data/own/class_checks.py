@@ -14,6 +14,7 @@ from ttabench.data.files.whole_archive import label_type
 from ttabench.errors import UserError
 
 VALUES_OF_8_BITS = 256
+LISTED = 10  # classes by their names
 NUMBERED = (re.compile(r"(.*?)([0-9]+)()"), re.compile(r"()([0-9]+)([^0-9].*)"))
 """Names that end in a number, and names that begin with one: what is before it, the number, what follows."""
 
@@ -110,6 +111,13 @@ def order_of_numbers(source: Path) -> list[str]:
         "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
         f"{', '.join(_padded(each, by_number[-1]) for each in by_number[:2])} …"
     ]
+
+
+def classes_in_order(source: Path) -> str:
+    """``classes: 0 bird, 1 dog``, the first ten of class folders; "" for a file, which has no names."""
+    names = class_folders(source) if source.is_dir() else []
+    some = [f"{index} {name}" for index, name in enumerate(names[:LISTED])]
+    return f"classes: {', '.join(some)}{', …' if len(names) > LISTED else ''}" if some else ""
 
 
 def _first_misplaced(source: Path) -> tuple[int, str, str] | None:
