@@ -65,9 +65,11 @@ def test_a_method_that_a_pull_request_adds_to_the_sweep_is_not_asked_of_the_base
         assert (tmp_path / f"results-{side}").read_text() == 'methods = ["tent"]\n'
 
 
-def test_the_workflow_of_an_author_is_ten_lines() -> None:
+def test_the_workflow_of_an_author_is_ten_lines_and_says_what_to_check_once() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(block.strip().splitlines()) == 10
+    remarks = [line.strip() for line in block.splitlines() if line.strip().startswith("#")]
+    assert len(block.strip().splitlines()) - len(remarks) == 10
+    assert "check once that the gate fails with the sign of the step reversed" in remarks[0]
 
 
 def test_the_page_names_the_bounds_in_force() -> None:

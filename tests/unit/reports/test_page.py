@@ -263,6 +263,13 @@ def test_a_whole_folder_without_gaps_says_so() -> None:
     assert "Nothing is missing, nothing failed" in page.html(Report(cells(corruptions=CORRUPTIONS)))
 
 
+def test_what_the_page_opens_on_is_said_where_a_selector_has_others(html: str) -> None:
+    assert "The page opens on one dataset and one architecture; choose others above, or “all”." in html
+    one = page.html(Report(cells(archs=("cct",), corruptions=CORRUPTIONS)))
+    assert "opens on" not in one
+    assert '<p class="lead">Point at a number' in one
+
+
 def test_names_are_never_markup() -> None:
     hostile = cells(methods=("source", *HOSTILE), archs=(HOSTILE[2],), corruptions=(HOSTILE[0], "fog"))
     hostile = spoil(hostile, "failed", "</script><script>alert(1)</script>", method=HOSTILE[1])
