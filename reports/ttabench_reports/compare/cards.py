@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttabench.errors import first_of
-from ttabench_reports.compare.sides import STATUS, Card
+from ttabench_reports.compare.sides import INSTALLED, STATUS, Card
 
 ABSENT = "not recorded"
 _WORDS = {
@@ -55,8 +55,9 @@ class Difference:
 
 
 def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = True) -> list[Difference]:
-    """How the cards (before, after) of matched cells differ, the most widespread first.
+    """How the cards (before, after) of matched cells differ, the most widespread first, and code last.
 
+    Code is no difference where both sides are fresh or attested: its text differs, and its numbers do not.
     Without `whole`, a key that only one side has is left out: that side never recorded it. So it is where one
     of the two cells has no number: much of its card was never found out.
     """
@@ -64,9 +65,8 @@ def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = Tru
     every: dict[RowKey, int] = {}
     for place, before, after in pairs:
         every[place] = every.get(place, 0) + 1
-        code = "source" if "code" in before and "code" in after else "code"
-        if code in before or code in after:  # `source` is the hash of all definitions: one is enough
-            before, after = ({k: v for k, v in card.items() if k != code} for card in (before, after))
+        hidden = _not_compared(before, after)
+        before, after = ({k: v for k, v in card.items() if k not in hidden} for card in (before, after))
         both = all(card.get(STATUS, "ok") == "ok" for card in (before, after))
         for difference in _unequal(before, after, whole and both):
             places = counted.setdefault(difference, {})
@@ -76,7 +76,18 @@ def differences(pairs: Iterable[tuple[RowKey, Card, Card]], *, whole: bool = Tru
         Difference(*key, sum(places.values()), of, () if places == every else tuple(sorted(places)))
         for key, places in counted.items()
     ]
-    return sorted(listed, key=lambda one: (-one.cells, one.key, one.before, one.after))
+    return sorted(listed, key=lambda one: (_is_code(one.key), -one.cells, one.key, one.before, one.after))
+
+
+def _is_code(key: str) -> bool:
+    return key == "source" or key.startswith("code.")
+
+
+def _not_compared(before: Card, after: Card) -> set[str]:
+    """The keys of code that are no difference. `source` is the hash of all: one of both is enough."""
+    if before.get(INSTALLED) and after.get(INSTALLED):
+        return {INSTALLED, "source", "code"}
+    return {INSTALLED, "source" if "code" in before and "code" in after else "code"}
 
 
 def _unequal(before: Card, after: Card, whole: bool, prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -67,7 +67,8 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     summary = f"{counted(difference.matched, 'cell')} in both"
     for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
         summary += f"; {count} only in {name}" if count else ""
-    if not difference.differences:
-        summary += "; nothing recorded differs" if difference.matched else ""
+    if difference.matched and not difference.differences:
+        alone = difference.only_first or difference.only_second
+        summary += f"; nothing recorded differs{' in those of both' if alone else ''}"
     lines = first_lines(difference.differences, len(difference.differences), limit)
     return Group(*lines, Text(f"{summary}."))

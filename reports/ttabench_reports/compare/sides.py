@@ -22,6 +22,7 @@ from ttabench_reports.cells.load import cells_of, read_csv
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
 STATUS = "status"  # in a card: whether there is a number, or why not
+INSTALLED = "installed"  # in a card: its code is installed, or attested to give the same numbers
 # What a record holds besides its card: the outcome, and what names the record itself.
 OUTCOME = frozenset(
     ("kind", "id", "written", "generation", "correct", "accuracy", "seconds", "status", "reason", "sum")
@@ -147,6 +148,7 @@ def _card(stored: Record, defaults: dict[str, Any]) -> Card:
         **stored.environment,
         **({"code": dict(stored.definitions)} if stored.definitions else {}),
         **record,
+        **({} if stored.stale else {INSTALLED: True}),
         STATUS: _status(stored.data["status"], stored.data.get("reason", "")),
     }
 

@@ -35,12 +35,12 @@ def without_sum(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None], kind: str = "result") -> Path:
-    """The folder with every record of a kind changed; the definitions of a new `source` are unknown."""
+    """The folder with every record of some kinds changed; the definitions of a new `source` are unknown."""
     for shard in (path / "cells").glob("*.jsonl"):
         records: list[dict[str, Any]] = []
         code: dict[str, Any] = {}
         for record in map(json.loads, shard.read_text().splitlines()):
-            if record["kind"] == kind:
+            if record["kind"] in kind.split():
                 change(record)
             if record["kind"] == "code":
                 code = record
@@ -182,11 +182,13 @@ def test_the_definitions_that_changed_are_named(runs: tuple[Path, Path]) -> None
                 pair[0] = "0" * 16
 
     def newer(record: dict[str, Any]) -> None:
-        others = [key for key in record["definitions"] if key not in keys]
-        record["definitions"] = [*others, name_key("0" * 16, name)]
+        record["source"] = "f" * 64
+        if record["kind"] == "code":
+            others = [key for key in record["definitions"] if key not in keys]
+            record["definitions"] = [*others, name_key("0" * 16, name)]
 
     edited(after, named, "definitions")
-    edited(after, newer, "code")
+    edited(after, newer, "code result")
     (result,) = diff(before, after).differences
     assert (result.key, result.after) == (f"code.{name}", "0" * 16)
     assert f"{name}: " in str(result)
@@ -221,6 +223,19 @@ def test_cells_of_one_side_are_counted(tmp_path: Path) -> None:
     result = diff(folder(tmp_path / "a", right), folder(tmp_path / "b", fewer))
     assert (result.matched, result.only_first, result.only_second) == (4, 1, 0)
     assert result.differs
+
+
+def test_code_is_no_cause_where_both_sides_are_fresh_or_attested() -> None:
+    where = ("tent", "cct", "d")
+    code = {"ttabench/nn/updates.py: minimise": "1"}
+    old = {"source": "a", "code": code, "processor": "AVX2", "installed": True}
+    new = {"source": "b", "code": {}, "processor": "AVX512", "installed": True}
+    assert [one.key for one in differences([(where, old, new)])] == ["processor"]
+    stale = {key: value for key, value in old.items() if key != "installed"}
+    found = [
+        one.key for one in differences([(where, stale, new), (where, stale, new | {"processor": "AVX2"})])
+    ]
+    assert found == ["processor", "code.ttabench/nn/updates.py: minimise"]  # what else differs comes first
 
 
 def test_a_difference_says_where_it_is_unless_it_is_everywhere() -> None:
