@@ -94,9 +94,7 @@ def smallest_fall(comparison: Comparison) -> str:
     if points != points:
         return ""
     beyond = max(points, comparison.bounds.max_drop)
-    return (
-        f"In a typical cell, the images at hand could show a fall of {beyond:.2f} points, and no smaller one."
-    )
+    return f"With these images, a fall of less than {beyond:.2f} points in a typical cell is not found."
 
 
 def counts(comparison: Comparison) -> str:

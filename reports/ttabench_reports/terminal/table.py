@@ -74,9 +74,18 @@ def _had(table: Table) -> str:
             if facts.code:
                 official[row.name] = None
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
-    had = f"Besides one pass over the test images, methods were given: {'; '.join(texts) or 'nothing'}."
+    had = (
+        f"What methods saw beside one pass over the test images: {'; '.join(texts)}."
+        if texts
+        else "No method saw source data, or the test images more than once."
+    )
+    chosen = (
+        f"Settings were chosen on the extra corruptions for: {', '.join(tuned)}."
+        if tuned
+        else "No settings were chosen on the extra corruptions."
+    )
     code = f" Official code, unchanged: {', '.join(official)}." if official else ""
-    return f"{had} Settings were tuned on the extra corruptions: {', '.join(tuned) or 'none'}.{code}"
+    return f"{had} {chosen}{code}"
 
 
 @dataclass(frozen=True)

@@ -986,7 +986,7 @@ def test_tuned_methods_are_marked_in_tables_and_the_others_are_not() -> None:
     console = Console(width=120, file=io.StringIO())
     console.print(terminal.render(frame))
     text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert "Settings were tuned on the extra corruptions: Quantile." in text
+    assert "Settings were chosen on the extra corruptions for: Quantile." in text
 
 
 def test_planned_cells_that_are_missing_are_told_in_every_csv_table(tmp_path: Path) -> None:
