@@ -126,4 +126,4 @@ def test_domains_are_not_compared_row_by_row(tmp_path: Path, clean: Images) -> N
     for domain, images in {"photo": clean[:40], "sketch": clean[40:44]}.items():
         for row, image in enumerate(images):
             fakes.write_image(tmp_path / domain / f"{row % 2}" / f"{row:02}.png", image)
-    assert [each.level for each in verify(str(tmp_path / "photo"))] == ["ok"]
+    assert {each.level for each in verify(str(tmp_path / "photo"))} == {"ok"}
