@@ -75,8 +75,8 @@ def _tie(choice: Choice, notes: Notes) -> str:
     accuracies = [one.accuracy for one in choice.tied]
     low, high = words.number(min(accuracies)), words.number(max(accuracies))
     return notes.letter(
-        f"{len(choice.tied)} settings have the highest score, with accuracies from {low} to {high}; "
-        "the first one counts as chosen"
+        f"{len(choice.tied)} settings have the highest score, with accuracies of at least {low} and at most "
+        f"{high}; the first one counts as chosen"
     )
 
 

@@ -64,7 +64,10 @@ def test_a_tie_of_scores_is_said(frame: pd.DataFrame) -> None:
     assert result.chosen is not None
     assert result.chosen.name == "defaults"
     assert selection.frame([result])["tied"].tolist() == [2]
-    note = "2 settings have the highest score, with accuracies from 70.0 to 80.0; the first one counts"
+    note = (
+        "2 settings have the highest score, with accuracies of at least 70.0 and at most 80.0; the first one "
+        "counts"
+    )
     assert note in markdown.render(sheet([result]))
 
 
