@@ -77,7 +77,7 @@ def corrupt(
         raise UserError(
             f"images are of type {type(images).__name__}; expected a NumPy array (N, n, n, 3) of uint8."
         )
-    if images.ndim == 4 and images.shape[-1] != 3 == images.shape[1]:
+    if images.ndim == 4 and images.shape[1] == 3 and images.shape[-1] != 3:
         raise UserError(
             f"images have shape {images.shape}; expected N×H×W×3: use images.transpose(0, 2, 3, 1)."
         )

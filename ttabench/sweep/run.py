@@ -66,9 +66,9 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
     results = others.stored([cell.cell_id for cell in left])  # the worker died before it could say so
     known = {result.cell.cell_id for result in results}
     left = [cell for cell in left if cell.cell_id not in known]
-    reasons = [event.reason, *(failed_before(left[0]) for _ in left[1:])]
     failed = [
-        Result(cell=cell, status="failed", reason=why) for cell, why in zip(left, reasons, strict=False)
+        Result(cell=cell, status="failed", reason=failed_before(left[0]) if later else event.reason)
+        for later, cell in enumerate(left)
     ]
     lost = list(results_to_store(failed, event.job.done))
     if lost:  # otherwise another process has stored what was to do

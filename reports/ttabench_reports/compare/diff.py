@@ -68,7 +68,6 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
         summary += f"; {count} only in {name}" if count else ""
     if difference.matched and not difference.differences:
-        alone = difference.only_first or difference.only_second
-        summary += f"; nothing recorded differs{' in those of both' if alone else ''}"
+        summary += f"; nothing recorded differs{' in those of both' if difference.differs else ''}"
     lines = first_lines(difference.differences, len(difference.differences), limit)
     return Group(*lines, Text(f"{summary}."))

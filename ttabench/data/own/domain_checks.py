@@ -14,8 +14,6 @@ from ttabench.errors import UserError
 
 __all__ = ["copies_of_source", "other_domains", "roles_of_domains", "test_domains"]
 
-LOOKED_AT = 500  # images of a domain that are sought among those of the source
-
 
 def test_domains(folder: Path) -> list[str]:
     """The domains beside a source domain that are its test sets: its training images are none."""
@@ -65,7 +63,7 @@ def copies_of_source(data: DomainFolders) -> Iterator[str]:
     source = labelled_files(data.folder, data.classes)[0]
     for name in data.corruptions:
         files = labelled_files(data.root / name, data.classes)[0]
-        if text := overlap_of_files(files, source, LOOKED_AT):
+        if text := overlap_of_files(files, source):
             yield f"{name}: {text}."
 
 

@@ -37,8 +37,6 @@ __all__ = [
     "warn_of_doubts",
 ]
 
-LOOKED_AT = 500  # test images whose files are sought among those of the training set
-
 
 def warn_of_doubts(data: Dataset, corruptions: Collection[str]) -> None:
     """Warn of what :func:`doubts` says of a user's folder; nothing is said of other datasets."""
@@ -171,7 +169,7 @@ def _clean(data: OwnDataset) -> Iterator[str]:
             yield f"{text}."
     elif isinstance(data, OwnImageFolders) and data.has_train():
         test, train_files = (files_of(data, name)[0] for name in ("test", "train"))
-        if text := overlap_of_files(test, train_files, LOOKED_AT):
+        if text := overlap_of_files(test, train_files):
             yield f"{text}."
 
 

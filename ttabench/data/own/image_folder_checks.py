@@ -54,9 +54,11 @@ def left_out(source: Path) -> str:
 def check_formats(source: Path) -> None:
     """Raise UserError for a class folder whose images all have formats that are not read."""
     for name in class_folders(source):
-        names = [entry.name for entry in _visible(source / name) if entry.is_file()]
-        if any(map(_is_convertible, names)) and not any(map(_is_image, names)):
-            raise UserError(f"{source / name} holds no image that is read: {_of_formats(sorted(names))}.")
+        if any(_is_image(entry.name) and entry.is_file() for entry in _visible(source / name)):
+            continue
+        names = sorted(entry.name for entry in _visible(source / name) if entry.is_file())
+        if any(map(_is_convertible, names)):
+            raise UserError(f"{source / name} holds no image that is read: {_of_formats(names)}.")
 
 
 def _of_formats(files: Sequence[str]) -> str:
@@ -107,9 +109,9 @@ def turned(files: Sequence[Path]) -> str:
     )
 
 
-def _visible(folder: Path) -> list[os.DirEntry[str]]:
+def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
-        return [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+        yield from (entry for entry in os.scandir(folder) if not entry.name.startswith("."))
     except OSError as problem:
         raise UserError(f"{folder} cannot be read ({problem.strerror}).") from None
 

@@ -13,6 +13,7 @@ from ttabench.errors import counted
 
 __all__ = ["overlap", "overlap_of_files", "shared_files", "shared_images"]
 
+LOOKED_AT = 500  # test files that are sought among the training files
 ROWS = 4_096  # images whose middle rows are read at once
 Images = NDArray[np.uint8]  # (n, H, W, 3)
 
@@ -27,9 +28,9 @@ def overlap(shared: int, looked: int, whole: int = 0) -> str:
     return f"{shared:,} of {images} are training images too; take them out of one of the two sets"
 
 
-def overlap_of_files(test: Sequence[Path], train: Sequence[Path], most: int) -> str:
-    """:func:`overlap` of image files with the same bytes; at most `most` of the test images are looked at."""
-    some = test[:: max(1, -(-len(test) // most))]
+def overlap_of_files(test: Sequence[Path], train: Sequence[Path]) -> str:
+    """:func:`overlap` of image files with the same bytes; up to `LOOKED_AT` test images are looked at."""
+    some = test[:: max(1, -(-len(test) // LOOKED_AT))]
     return overlap(shared_files(some, train), len(some), len(test))
 
 

@@ -24,9 +24,11 @@ def even_threads(net: nn.Module, images: int = 1) -> Iterator[None]:
 
     images  of every batch whose gradient is computed; 1 = not known, so one thread.
     """
+    if not any(map(_overwrites, net.modules())):
+        yield
+        return
     threads = torch.get_num_threads()
-    if any(map(_overwrites, net.modules())):
-        torch.set_num_threads(max(n for n in range(1, threads + 1) if images % n == 0))
+    torch.set_num_threads(max(n for n in range(1, threads + 1) if images % n == 0))
     try:
         yield
     finally:

@@ -40,7 +40,8 @@ class Loggers:
 
     def expect(self, cells: Iterable[Cell]) -> None:
         """All cells of the sweep, before the first result: they decide what their names have to say."""
-        self._names = names_of(cells)
+        if self._loggers:
+            self._names = names_of(cells)
 
     def add(self, result: Result) -> None:
         """Log a result: its accuracy and seconds with the seed as the step, and how many cells are done."""
