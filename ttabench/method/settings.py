@@ -90,11 +90,12 @@ def _floats(cls: type[Method[Any]]) -> list[str]:
     return [key for key, kind in kinds.items() if float in kind and int not in kind]
 
 
-def label(name: str, config: Any, plain: Any) -> str:
+def label(name: str, config: Any, *defaults: Any) -> str:
+    """A method and the settings in which `config` differs from one of the `defaults`: ``tent[norms=all]``."""
     differs = [
         f"{f.name}={spell(getattr(config, f.name))}"
         for f in fields(config)
-        if getattr(config, f.name) != getattr(plain, f.name)
+        if any(getattr(config, f.name) != getattr(default, f.name) for default in defaults)
     ]
     return f"{name}[{','.join(differs)}]" if differs else name
 

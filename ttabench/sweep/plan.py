@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
@@ -240,12 +240,17 @@ def _configured(source: Source, choice: MethodChoice, protocol: Protocol) -> tup
         with exit_is_an_error():
             of_dataset = dict(cls.for_dataset(split_subset(source.dataset)[0], source.num_classes))
             of_architecture = dict(cls.for_architecture(source.architecture))
-            config = configured(cls, choice.given, {**of_dataset, **of_architecture})
-            if choice.grid.batch_size and choice.grid.batch_rate == "official" and RATE not in choice.given:
+
+            def settings(given: Mapping[str, Any]) -> Any:
+                config = configured(cls, given, {**of_dataset, **of_architecture})
+                if not choice.grid.batch_size or choice.grid.batch_rate != "official" or RATE in given:
+                    return config
                 own = cls.native_batch_size(source.num_classes, protocol.mode)
                 of_batch = settings_for_batch(cls, config, source.architecture, own, protocol.batch_size)
-                config = replace(config, **of_batch)
-            name = label(cls.name, config, configured(cls, {}, of_dataset))
+                return replace(config, **of_batch)
+
+            config = settings(choice.given)
+            name = label(cls.name, config, configured(cls, {}, of_dataset), settings({}))
             needs = cls.needs_of(config)
             without = "no training images" if needs.source_data and not source.trains else ""
             without = without or (source.no_gradient if needs.gradient else "")

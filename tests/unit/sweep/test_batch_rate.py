@@ -68,6 +68,14 @@ def test_the_rates_of_vit() -> None:
 
 def test_the_row_says_it() -> None:
     assert rates(RESNET, batch_size=1)["sar"][1] == "sar[lr=1.5625e-05]"
+
+
+def test_a_rate_that_is_set_to_what_is_the_default_elsewhere_is_in_the_name() -> None:
+    """``tent`` alone would be the name of two rates: of the default here too, as tables print it."""
+    given = "tent[lr=0.00025]"  # the default of TENT on ImageNet-C
+    assert rates(RESNET, given, batch_size=1)["tent"] == (0.00025, given)
+    assert rates(RESNET, given, batch_size=64)["tent"] == (0.00025, "tent")
+    assert rates(VIT, "tent[lr=0.00025]")["tent"][1] == "tent[norms=all,lr=0.00025]"
     assert "lr=" not in rates(RESNET, batch_size=40)["sar"][1]
 
 

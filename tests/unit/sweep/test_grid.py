@@ -44,7 +44,7 @@ def test_the_baseline_comes_first_and_once() -> None:
 def test_batch_norm_methods_are_not_applicable_where_there_is_none() -> None:
     result = labels(RESNET, CCT, methods=("bn_stats", "tent[norms=batch]"))
     assert result[("bn_stats", "cct")] == "no batch norm"
-    assert result[("tent", "cct")] == "no batch norm"
+    assert result[("tent[norms=batch]", "cct")] == "no batch norm"
     assert result[("bn_stats", "resnet18")] == ""
 
 
