@@ -119,7 +119,11 @@ def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid
         ready = _prepared(task, asked, facts)
         facts.keep(asked.out)  # the page of what is stored needs them, wherever the task is stopped
         same = (ready.experiment == ALONE, ready.grid)
-        if same not in measured:  # in a rehearsal, several tasks become one
+        known = same in measured  # in a rehearsal, several tasks become one
+        if asked.small:
+            what = f"{ready.arch} on {ready.dataset}"
+            console_of_errors().print(f"A small form of it: {what}{', as above' if known else ''}.")
+        if not known:
             failed = _measure(ready, asked)
             measured.append(same)
     except UserError as problem:

@@ -66,9 +66,10 @@ class Work:
 
     def add(self, label: str, task: Task, state: str, cells: Cells, stored: set[Hashable]) -> None:
         new = cells.keys() - self.cells.keys()  # the others are in the row of another table
+        if not cells or new:
+            self.rows.append((label, task.dataset, task.arch, state, str(len(new))))
         self.cells |= cells
         self.stored |= stored
-        self.rows.append((label, task.dataset, task.arch, state, str(len(new))))
 
 
 def show(asked: Asked) -> int:
@@ -113,7 +114,7 @@ def _print(work: Work, asked: Asked) -> None:
         whole = counted(len(work.cells) + len(work.stored), "cell")
         print(
             f"{whole}: {len(work.cells)} to measure, {len(work.stored)} stored already. "
-            "A cell that two tables share is counted once."
+            "A cell that several tables share is counted once, in the first of them."
         )
     if asked.figures:
         print(f"Figures: {', '.join(asked.figures)}.")

@@ -336,7 +336,8 @@ def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path, monkeypatch:
     for datasets in (["cifar100-c"], [EMBEDDED]):  # the first one is not here
         found = work(tmp_path, "table1", "table2", "severity", "runtime", datasets=datasets)
         cells = [(row[0], int(row[-1])) for row in found.rows]
-        assert cells[:3] == [("table1", 11 * 15 * 3), ("table2", 0), ("table2", 0)], datasets
+        assert cells[0] == ("table1", 11 * 15 * 3), datasets
+        assert "table2" not in dict(cells)  # it has no cell of its own
         assert sum(count for _, count in cells) == len(found.cells)
         timed = sum(count for label, count in cells if label == "runtime")
         assert timed == 6  # they are measured alone, whatever other tables have
@@ -346,8 +347,8 @@ def test_a_dry_run_says_what_is_trained_and_counts_its_time(tmp_path: Path) -> N
     known = work(tmp_path, "table2")
     assert {row[3] for row in known.rows} == {"trained already: fast"}  # these weights come with ttabench
     assert known.training == {}
-    new = work(tmp_path, "table1", "table2", archs=("resnet18_w16",))
-    assert [row[3] for row in new.rows][:2] == ["to train: fast", "trained by then: fast"]
+    new = work(tmp_path, "table1", "severity", archs=("resnet18_w16",))
+    assert [row[3] for row in new.rows] == ["to train: fast", "trained by then: fast"]
     assert list(new.training) == [(EMBEDDED, "resnet18_w16")]
     figure = work(tmp_path, figures=["tsne"], archs=("cvt",))
     assert figure.rows == [("figures", EMBEDDED, "cvt", "to train: fast", "0")]
