@@ -14,7 +14,7 @@ from ttabench.errors import counted
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import first_lines
-from ttabench_reports.compare.verdicts import card_pairs, in_other_protocols, match
+from ttabench_reports.compare.verdicts import card_pairs, in_other_protocols, match, other_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diff:
-    """differences of `matched` pairs of cells; how many cells only one of the two has."""
+    """differences of `matched` pairs of cells; how many cells only one of the two has.
+
+    other_settings  sentences on cells that both have, but with other settings.
+    """
 
     names: tuple[str, str]
     differences: tuple[Difference, ...]
     matched: int
     only_first: int
     only_second: int
+    other_settings: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -45,12 +49,14 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
     both, _ = match(one, other)
     moved = in_other_protocols(both).assign(_merge="both")
     pairs = chain(card_pairs(both, one, other), card_pairs(moved, one, other))
+    names = (one.name, other.name)
     return Diff(
-        names=(one.name, other.name),
+        names=names,
         differences=tuple(differences(pairs, whole=one.whole and other.whole)),
         matched=int((both["_merge"] == "both").sum()) + len(moved),
         only_first=int((both["_merge"] == "left_only").sum()) - len(moved),
         only_second=int((both["_merge"] == "right_only").sum()) - len(moved),
+        other_settings=tuple(other_settings(both, names)),
     )
 
 
@@ -70,4 +76,4 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     if difference.matched and not difference.differences:
         summary += f"; nothing recorded differs{' in those of both' if difference.differs else ''}"
     lines = first_lines(difference.differences, len(difference.differences), limit)
-    return Group(*lines, Text(f"{summary}."))
+    return Group(*lines, *map(Text, difference.other_settings), Text(f"{summary}."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -364,7 +364,8 @@ def _unlike(both: pd.DataFrame) -> list[str]:
         if (settings := _settings(row.config_before, row.config_after))
     ]
     some_may_be_the_same = {"left_only", "right_only"} <= {*both["_merge"]}
-    renamed = (*_other_protocol(both), *_other_settings(both)) if some_may_be_the_same else ()
+    sides = ("the baseline", "the candidate")
+    renamed = (*_other_protocol(both), *other_settings(both, sides)) if some_may_be_the_same else ()
     more = (*_other_ratio(both), *renamed, *_nothing_shared(both))
     return list(dict.fromkeys([*warnings, *more]))
 
@@ -388,15 +389,18 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
             yield f"not the same protocol: {row['method']}: {name} {row[before]} → {row[after]}."
 
 
-def _other_settings(both: pd.DataFrame) -> Iterator[str]:
-    """Whether missing cells are there with other settings, which are in the name of a row: tent[lr=0.01]."""
+def other_settings(both: pd.DataFrame, sides: Sequence[str]) -> Iterator[str]:
+    """Whether missing cells are there with other settings, which are in the name of a row: tent[lr=0.01].
+
+    sides  what the two are called.
+    """
     by = [name for name in KEY if name != "method"] + ["base"]
     named = both.assign(base=both["method"].str.partition("[")[0])
     missing, new = (named[named["_merge"] == one] for one in ("left_only", "right_only"))
     pairs = missing.merge(new, on=by, suffixes=("_before", "_after"))
     for _, pair in pairs.groupby("base"):
         before, after = (", ".join(pair[f"method_{side}"].unique()) for side in ("before", "after"))
-        yield f"not the same settings: {before} in the baseline; {after} in the candidate."
+        yield f"not the same settings: {before} in {sides[0]}; {after} in {sides[1]}."
 
 
 def _nothing_shared(both: pd.DataFrame) -> Iterator[str]:

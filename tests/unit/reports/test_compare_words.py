@@ -482,6 +482,7 @@ def test_a_diff_in_words(tmp_path: Path) -> None:
         "differences": [
             {"key": "checkpoint", "before": "c" * 64, "after": "d" * 64, "cells": 1, "of": 1, "places": []}
         ],
+        "other_settings": [],
     }  # fmt: skip
     assert diff_json(result).startswith('{\n "names"')
     separate = diff(one, folder(tmp_path / "apart", right("pixelate")))
@@ -499,6 +500,20 @@ def test_a_diff_takes_sides_that_are_open_and_keeps_letters(tmp_path: Path) -> N
     opened = diff(side(one), side(one))
     assert (opened.names, opened.matched, opened.differs) == ((str(one), str(one)), 1, False)
     assert "é" in diff_json(opened)
+
+
+def test_a_diff_names_cells_with_other_settings() -> None:
+    """Their rows have other names, so they meet no cell."""
+    one, other = (
+        side(pd.concat([cells(("source",)), cells((name,))])) for name in ("tent[lr=0.1]", "tent[lr=0.2]")
+    )
+    result = diff(one, other)
+    assert text(render_diff(result))[-2:] == [
+        f"not the same settings: tent[lr=0.1] in {one.name}; tent[lr=0.2] in {other.name}.",
+        f"30 cells in both; 30 only in {one.name}; 30 only in {other.name}; "
+        "nothing recorded differs in those of both.",
+    ]
+    assert json.loads(diff_json(result))["other_settings"] == [*result.other_settings]
 
 
 def test_a_cell_meets_one_cell_of_another_protocol() -> None:
