@@ -24,6 +24,7 @@ from ttabench_reports.words.naming import MEAN
 LEFT, RIGHT, HEADING, BODY, TICKS = 0.36, 0.06, 0.17, 1.9, 0.2
 BOTTOM = 0.12
 PANELS = 3  # in a figure
+ALL_NAMED = 8  # dots in each panel, up to which all have their names
 
 
 AXES = {
@@ -64,6 +65,7 @@ def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> 
     figure = Figure(figsize=(WIDTH, height))
     rows = [row for members in panels.values() for row in members]
     costs = [row.about[cost] for row in rows]
+    few = max(map(len, panels.values())) <= ALL_NAMED
     room = max((max(costs) / min(costs)) ** 0.07, 1.05)
     for k, (arch, members) in enumerate(panels.items()):
         bottom = height - (k + 1) * (HEADING + BODY + TICKS) + TICKS
@@ -72,19 +74,19 @@ def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> 
         axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
         axes.set_xscale("log")
         axes.set_xlim(min(costs) / room, max(costs) * room)
-        _panel(axes, members, [(row.about[cost], row.value(MEAN)) for row in members])
+        _panel(axes, members, [(row.about[cost], row.value(MEAN)) for row in members], all_named=few)
     label, meaning = AXES[cost]
     figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
     caption = (
         f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other one of "
-        "their mode surpasses in both; these and Source are named. Square: Source. Circles and full line: "
-        "online. Diamonds and dashed line: offline (†). "
+        f"their mode surpasses in both{'' if few else '; these and Source are named'}. Square: Source. "
+        "Circles and full line: online. Diamonds and dashed line: offline (†). "
         f"{protocol(table)}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)
 
 
-def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
+def _panel(axes: Axes, rows: Sequence[Row], points: Points, *, all_named: bool) -> None:
     fronts = {offline: _front([points[k] for k in of]) for offline, of in _of_each_mode(rows).items()}
     for offline, front in fronts.items():
         colour = ORANGE if offline else BLUE
@@ -104,7 +106,7 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points) -> None:
     axes.set_ylabel("Mean accuracy (%)", labelpad=2)
     on_front = {point for front in fronts.values() for point in front}
     texts = [
-        text if row.kind == "source" or point in on_front else ""
+        text if all_named or row.kind == "source" or point in on_front else ""
         for text, row, point in zip(_labels(rows), rows, points, strict=True)
     ]
     write_labels(axes, points, texts, [_steps(front) for front in fronts.values()])

@@ -31,7 +31,7 @@ from ttabench_reports import ablation, plots
 from ttabench_reports.evidence.findings import findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
-from ttabench_reports.plots import labels, style
+from ttabench_reports.plots import costs, labels, style
 from ttabench_reports.plots.numbers import Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
@@ -328,11 +328,25 @@ def _offline(row: Row) -> bool:
     return row.offline and row.kind != "source"
 
 
-def test_cost_plots_name_the_front_of_each_mode_and_source_alone(few: Report) -> None:
+def test_cost_plots_of_few_rows_name_all(few: Report) -> None:
+    for drawing in drawn(few, "cost"):
+        (table,) = (table for table in few.tables if table.title == drawing.about)
+        for axes in drawing.figure.axes:
+            names = sorted(text.get_text().rstrip("†") for text in axes.texts)
+            rows = [row for row in table.rows if naming.arch(row.arch) == axes.get_title(loc="left")]
+            assert names == sorted(row.plain_name.partition(" [")[0] for row in rows if row.measured)
+        assert "are named" not in drawing.caption
+
+
+def test_cost_plots_name_the_front_of_each_mode_and_source_alone(
+    few: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "ALL_NAMED", 3)
     ratios = {"source": 1.0, "tent": 3.0, "bn_stats": 1.2, "quantile": 20.0}
     frame = few.cells.assign(compute_ratio=[ratios.get(base, 2.0) for base in few.cells["base"]])
     report = Report(frame)
     for drawing in drawn(report, "cost"):
+        assert "these and Source are named" in drawing.caption
         table = next(table for table in report.tables if table.title == drawing.about)
         for axes in drawing.figure.axes:
             rows = [
