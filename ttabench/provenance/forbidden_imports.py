@@ -24,6 +24,7 @@ FORBIDDEN = (
     "ttabench.api",
     "ttabench.store",
     "ttabench.run.cell_images",
+    "ttabench.run.cell_run",
     "ttabench.run.worker",
 )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ttabench.cell import Cell, Result
@@ -31,14 +29,13 @@ from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import measured, source_forward
 from ttabench.observe.decline import Course
-from ttabench.observe.few_of_each import few_of_each_alarm
-from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected, costly_scores, some_of
 from ttabench.observe.unknown import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
-from ttabench.run.cell_images import images_of
+from ttabench.run.cell_images import CellImages, images_of
+from ttabench.run.cell_run import CellRun
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
@@ -50,8 +47,6 @@ from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
-OF_SOME_CELLS = ("windows", "unknown")
-"""Details that some cells have. No method can say them of itself, as reports take them for measured."""
 
 
 @dataclass(frozen=True)
@@ -138,93 +133,63 @@ class Worker:
         """
         self.tell(cell, "making or reading images")
         foreign, dataset, source = self.foreign(cell), self.dataset(cell.dataset), self.classifier(cell)
-        protocol, classes = cell.protocol, dataset.scored_classes
         with unchanged_data(cell, dataset, foreign) as check_planned:
             images = images_of(cell, dataset, source.classifier, self.results, self.device)
             check_planned()
-            is_foreign = images.foreign() if protocol.contamination else None
-            source_seconds = self.state.keep(
-                "source seconds",
-                (*self._place(cell), protocol.batch_size, protocol.precision),
-                lambda: source_forward(
-                    source.classifier, images.first, protocol.batch_size, self.device, protocol.precision
-                ),
-                limit=64,
-            )
-            course, streamed = Course(), images.total
+            run = self._scored(cell, method, images, settings_alarm)
+        return run.result({**run.collected.scores(), **self._costly_scores(cell, method, images)})
 
-            def report(seen: int, scored: int, right: int) -> None:
-                nonlocal streamed
-                course.note(seen, scored, right)
-                if scored:  # foreign images count; those of further epochs do not
-                    streamed = max(streamed, seen)
-                self.emit(CellProgress(str(cell), images.total, seen, scored, right))
-
-            memory_key = (cell.method, cell.config, *self._place(cell), protocol)
-            host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-            collected = Collected() if is_foreign is None else Certainties(len(is_foreign), classes)
-            watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
-            with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
-                evaluation = images.score(method, self.device, report, collected, meter)
-
-        unknown = {}
-        if isinstance(collected, Certainties) and is_foreign is not None:
-            unknown = collected.figures(is_foreign, images.streamed(evaluation.correct))
-        found = {name: of for name, of in plain(dict(method.alarms())).items() if name not in OF_SOME_CELLS}
-        needs = type(method).needs_of(method.config)
-        alarms = (
-            f"the method imports {label_imports[0]}, which knows the labels" if label_imports else "",
-            evaluation.alarm,
-            course.alarm() if protocol.order == "iid" and not protocol.stream else "",
-            # Of methods without gradients, a pass over these images would be a large part of the cost.
-            harm_alarm(source.classifier, images.data, evaluation.correct, self.device, classes)
-            if needs.gradient and images.data is not None and not protocol.held_out
-            else "",
-            few_of_each_alarm(
-                type(method).per_class, len(evaluation.correct), len(classes) or dataset.num_classes
+    def _scored(self, cell: Cell, method: Method[Any], images: CellImages, settings_alarm: str) -> CellRun:
+        """Let the method score the images, and measure what that costs."""
+        source, protocol = self.classifier(cell), cell.protocol
+        source_seconds = self.state.keep(
+            "source seconds",
+            (*self._place(cell), protocol.batch_size, protocol.precision),
+            lambda: source_forward(
+                source.classifier, images.first, protocol.batch_size, self.device, protocol.precision
             ),
-            settings_alarm,
-            collected.alarm() if isinstance(collected, Certainties) else "",
-            str(found.pop("alarm", "")),
+            limit=64,
         )
-        unlabelled = collected.scores()
-        if self.scores == "all":
-            if images.data is not None:
-                self.tell(cell, "computing label-free scores")
-            unlabelled |= costly_scores(
-                method,
-                None if images.data is None else images.data.images[: images.total],
-                lambda: self.state.keep(
-                    "labelled source", cell.dataset, lambda: some_of(dataset.train()), limit=2
-                ),
-                protocol,
-                self.device,
-                cell.seed,
-            )
-        return Result(
-            cell=cell,
-            status="ok",
-            accuracy=evaluation.accuracy,
-            clean_accuracy=source.clean_accuracy,
-            n_images=len(evaluation.correct),
-            seconds=evaluation.seconds,
-            correct=np.packbits(evaluation.correct).tobytes(),
-            details={
-                **found,  # first: what is measured here counts
-                "adapted": method.adapted(),
-                "scored_classes": of_classes(dataset),
-                "scores": type(method).scores_frozen if protocol.frozen else type(method).scores,
-                "source_warning": source.note.get("warning", ""),
-                "restores": type(method).restores,
-                "source_data": needs.source_data,
-                "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in method.served.items()),
-                "alarm": "; ".join(filter(None, alarms)),
-                "calibration": evaluation.calibration,
-                **({"windows": evaluation.windows} if evaluation.windows else {}),
-                **({"unknown": unknown} if unknown else {}),
-                "unlabelled": unlabelled,
-                "cost": meter.cost(method, streamed, evaluation.seconds, source_seconds),
-            },
+        course, streamed = Course(), images.total
+
+        def report(seen: int, scored: int, right: int) -> None:
+            nonlocal streamed
+            course.note(seen, scored, right)
+            if scored:  # foreign images count; those of further epochs do not
+                streamed = max(streamed, seen)
+            self.emit(CellProgress(str(cell), images.total, seen, scored, right))
+
+        memory_key = (cell.method, cell.config, *self._place(cell), protocol)
+        host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
+        collected: Collected = Collected()
+        watch: AbstractContextManager[object] = nullcontext()
+        if protocol.contamination:
+            collected = certainties = Certainties(len(images.foreign()), images.classes)
+            watch = watched(method, certainties.note)
+        with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
+            evaluation = images.score(method, self.device, report, collected, meter)
+        return CellRun(
+            cell=cell, method=method, dataset=self.dataset(cell.dataset), source=source, images=images,
+            device=self.device, evaluation=evaluation, collected=collected, course=course,
+            cost=meter.cost(method, streamed, evaluation.seconds, source_seconds),
+            label_imports=label_imports, settings_alarm=settings_alarm,
+        )  # fmt: skip
+
+    def _costly_scores(self, cell: Cell, method: Method[Any], images: CellImages) -> dict[str, Any]:
+        """The label-free scores that need further forward passes, where they are asked for."""
+        if self.scores != "all":
+            return {}
+        if images.data is not None:
+            self.tell(cell, "computing label-free scores")
+        return costly_scores(
+            method,
+            None if images.data is None else images.data.images[: images.total],
+            lambda: self.state.keep(
+                "labelled source", cell.dataset, lambda: some_of(self.dataset(cell.dataset).train()), limit=2
+            ),
+            cell.protocol,
+            self.device,
+            cell.seed,
         )
 
     def foreign(self, cell: Cell) -> ForeignSet | None:
@@ -301,24 +266,6 @@ class Worker:
 
     def _place(self, cell: Cell) -> tuple[str, ...]:
         return cell.arch, cell.dataset, cell.checkpoint, self.device
-
-
-def of_classes(data: Dataset) -> str:
-    """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
-    return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
-
-
-def plain(value: Any) -> Any:
-    """A reported value as JSON data: NumPy and torch numbers as Python numbers, NaN as text."""
-    if isinstance(value, np.generic | torch.Tensor | np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def with_alarm(result: Result, text: str) -> Result:

@@ -1,0 +1,133 @@
+"""What a method did on the images of a cell, and the result that is stored of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ttabench.cell import Cell, Result
+from ttabench.data.dataset import Dataset
+from ttabench.measure.scoring import Evaluation
+from ttabench.method import Method
+from ttabench.models.checkpoints.cache import Loaded
+from ttabench.observe.decline import Course
+from ttabench.observe.few_of_each import few_of_each_alarm
+from ttabench.observe.harm import harm_alarm
+from ttabench.observe.label_free_scores import Collected
+from ttabench.observe.unknown import Certainties
+from ttabench.run.cell_images import CellImages
+
+__all__ = ["CellRun", "plain"]
+
+OF_SOME_CELLS = ("windows", "unknown")
+"""Details that some cells have. No method can say them of itself, as reports take them for measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRun:
+    """A method after it scored all images of a cell.
+
+    collected        its logits; of a contaminated stream, also its :class:`Certainties`.
+    course           its accuracy along the stream.
+    cost             see :meth:`Meter.cost`.
+    label_imports    modules that know the labels, and that it imported meanwhile.
+    settings_alarm   what `Method.check` said.
+    """
+
+    cell: Cell
+    method: Method[Any]
+    dataset: Dataset
+    source: Loaded
+    images: CellImages
+    device: str
+    evaluation: Evaluation
+    collected: Collected
+    course: Course
+    cost: Mapping[str, Any]
+    label_imports: Sequence[str]
+    settings_alarm: str
+
+    def result(self, unlabelled: Mapping[str, Any]) -> Result:
+        """The result; `unlabelled` are its label-free scores."""
+        evaluation, kind = self.evaluation, type(self.method)
+        reported = plain(dict(self.method.alarms()))
+        own = {name: value for name, value in reported.items() if name not in OF_SOME_CELLS}
+        alarm = "; ".join(filter(None, (*self._alarms(), str(own.pop("alarm", "")))))
+        unknown = self._unknown()
+        return Result(
+            cell=self.cell,
+            status="ok",
+            accuracy=evaluation.accuracy,
+            clean_accuracy=self.source.clean_accuracy,
+            n_images=len(evaluation.correct),
+            seconds=evaluation.seconds,
+            correct=np.packbits(evaluation.correct).tobytes(),
+            details={
+                **own,  # first: what is measured here counts
+                "adapted": self.method.adapted(),
+                "scored_classes": of_classes(self.dataset),
+                "scores": kind.scores_frozen if self.cell.protocol.frozen else kind.scores,
+                "source_warning": self.source.note.get("warning", ""),
+                "restores": kind.restores,
+                "source_data": kind.needs_of(self.method.config).source_data,
+                "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in self.method.served.items()),
+                "alarm": alarm,
+                "calibration": evaluation.calibration,
+                **({"windows": evaluation.windows} if evaluation.windows else {}),
+                **({"unknown": unknown} if unknown else {}),
+                "unlabelled": unlabelled,
+                "cost": self.cost,
+            },
+        )
+
+    def _alarms(self) -> tuple[str, ...]:
+        """What casts doubt on the number; "" for what does not."""
+        protocol, classes = self.cell.protocol, len(self.dataset.scored_classes) or self.dataset.num_classes
+        return (
+            f"the method imports {self.label_imports[0]}, which knows the labels"
+            if self.label_imports
+            else "",
+            self.evaluation.alarm,
+            self.course.alarm() if protocol.order == "iid" and not protocol.stream else "",
+            self._harm(),
+            few_of_each_alarm(type(self.method).per_class, len(self.evaluation.correct), classes),
+            self.settings_alarm,
+            self.collected.alarm() if isinstance(self.collected, Certainties) else "",
+        )
+
+    def _harm(self) -> str:
+        """The alarm for harm; of methods without gradients, its pass would be a large part of the cost."""
+        data, needs = self.images.data, type(self.method).needs_of(self.method.config)
+        if data is None or not needs.gradient or self.cell.protocol.held_out:
+            return ""
+        source, classes = self.source.classifier, self.dataset.scored_classes
+        return harm_alarm(source, data, self.evaluation.correct, self.device, classes)
+
+    def _unknown(self) -> Mapping[str, Any]:
+        """How well certainties tell the foreign images of a contaminated stream; {} without any."""
+        if not isinstance(self.collected, Certainties):
+            return {}
+        return self.collected.figures(self.images.foreign(), self.images.streamed(self.evaluation.correct))
+
+
+def of_classes(data: Dataset) -> str:
+    """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
+    return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
+
+
+def plain(value: Any) -> Any:
+    """A reported value as JSON data: NumPy and torch numbers as Python numbers, NaN as text."""
+    if isinstance(value, np.generic | torch.Tensor | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
