@@ -9,7 +9,7 @@ from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import given
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
-from ttabench_reports.tables.build import DASH
+from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN

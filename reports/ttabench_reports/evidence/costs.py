@@ -8,7 +8,7 @@ import pandas as pd
 
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.tables.build import MEASURED
+from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
 

@@ -36,6 +36,7 @@ from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.tables import build as tables
 from ttabench_reports.tables.families import families
+from ttabench_reports.tables.increases import OTHER_SEEDS
 from ttabench_reports.terminal import table as terminal
 from ttabench_reports.words import naming, notes
 from ttabench_reports.words.naming import MEAN_EXTRA
@@ -313,7 +314,7 @@ def test_an_increase_over_source_with_other_seeds_is_said(
     kept = frame["seed"].isin(seeds_of_source).where(frame["base"] == "source", frame["seed"] < 2)
     (table,) = tables.tables(frame[kept])
     (tent,) = (row for row in table.rows if row.kind == "method")
-    assert (tables.OTHER_SEEDS in tent.remarks.get("", ())) is said
+    assert (OTHER_SEEDS in tent.remarks.get("", ())) is said
 
 
 def test_a_seed_that_never_ran_is_said_too() -> None:

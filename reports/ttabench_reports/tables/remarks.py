@@ -1,0 +1,128 @@
+"""What is to be said of a table beside its rows: what it lacks, and in which order its cells were run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.errors import counted
+from ttabench.protocol import Protocol
+from ttabench.store.columns import ASKED, MISSING
+from ttabench_reports.cells.frames import (
+    PROTOCOL,
+    TABLE,
+)
+from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.tables.table import Row
+from ttabench_reports.words import naming
+
+
+def of_mean(main: tuple[str, ...]) -> str:
+    """Over which corruptions a mean is, where they are not the usual 15; "" where they are."""
+    if {*main} < {*CORRUPTIONS}:
+        these = "this one" if len(main) == 1 else f"these {len(main)}"
+        return f"The mean is over {these} of the 15 corruptions."
+    if {*main} <= {*EXTRA_CORRUPTIONS}:
+        return f"The mean is over {counted(len(main), 'extra corruption')}, none of the usual 15."
+    return ""
+
+
+def of_classes(key: Mapping[str, Any], members: Iterable[Mapping[str, Any]]) -> str:
+    """Which classes predictions are chosen from, where a network or dataset has others too; else ""."""
+    chosen = next((member["scored_classes"] for member in members if member["scored_classes"]), "")
+    said = f"Predictions are chosen from the {chosen} that the images have." if chosen else ""
+    heads = "Networks have outputs for the classes of the images alone; methods see no others."
+    return " ".join(filter(None, (said, heads if naming.has_own_head(key["dataset"]) else "")))
+
+
+def of_other_orders(stored: pd.DataFrame, kept: pd.DataFrame) -> dict[Any, int]:
+    """By table, how many measured cells of continual runs in another order of corruptions are left out."""
+
+    def count(cells: pd.DataFrame) -> pd.Series[int]:
+        adapted = (cells["reset"] == "continual") & (cells["base"] != "source") & cells["accuracy"].notna()
+        return cells[adapted].groupby(list(TABLE)).size()
+
+    return {table: int(n) for table, n in count(stored).sub(count(kept), fill_value=0).items()}
+
+
+def absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame) -> str:
+    """The methods that a sweep planned or was asked for and that have no row in a table, as a sentence.
+
+    attrs   those of the cells. Without a plan, every method asked for is expected on every architecture.
+    """
+    here = rows[(rows["dataset"] == key["dataset"]) & (rows["severity"] == key["severity"])]
+    there = set(zip(here["base"], here["arch"], strict=True))
+    known = set(rows["arch"])  # other names may be spelled otherwise than they are stored
+    expected = [
+        (one.base, one.arch)
+        for one in attrs.get(MISSING, ())
+        if (one.dataset, one.severity) == (key["dataset"], key["severity"])
+    ]
+    for sweep in attrs.get(ASKED, ()):
+        if key["dataset"] in sweep.get("datasets", ()) and key["severity"] in sweep.get("severities", ()):
+            pairs = itertools.product(sweep.get("methods", ()), sweep.get("archs", ()))
+            expected += [(str(label).partition("[")[0], arch) for label, arch in pairs]
+    absent = [
+        (naming.base(base), arch)
+        for base, arch in expected
+        if arch in known and base != "all" and (base, arch) not in there
+    ]
+    return f"Asked for, but not measured: {_on_networks(absent)}." if absent else ""
+
+
+def unlike_orders(rows: Iterable[Row]) -> str:
+    """Which continual rows have another order of corruptions than the others, as a sentence; "" for none.
+
+    An order goes with those that it begins with: they are of one run, measured in part.
+    """
+    ran = [row for row in rows if row.kind == "method" and row.about["measured"] and row.order]
+
+    def alike(first: Row, second: Row) -> bool:
+        return all(a == b for a, b in zip(first.order, second.order, strict=False))
+
+    usual = max(ran, key=lambda row: sum(alike(row, other) for other in ran), default=None)
+    unlike = [(row.name, row.arch) for row in ran if usual and not alike(row, usual)]
+    if not unlike:
+        return ""
+    return (
+        f"In another order of corruptions than the other rows, which changes numbers: {_on_networks(unlike)}."
+    )
+
+
+def several_orders(rows: Iterable[Row], numbers: Numbers) -> str:
+    """Which continual rows are a mean over seeds with different orders of corruptions; "" for none."""
+    named = [(row.name, row.arch) for row in rows if row.about.get("row") in numbers.several_orders]
+    if not named:
+        return ""
+    return f"A mean over seeds with different orders of corruptions: {_on_networks(named)}."
+
+
+def _on_networks(named: Iterable[tuple[str, str]]) -> str:
+    """Names of methods by their network: ``TENT, SAR on CCT; TENT on CvT``; each once."""
+    methods: dict[str, dict[str, None]] = {}
+    for method, arch in named:
+        methods.setdefault(naming.arch(arch), {})[method] = None
+    return "; ".join(f"{', '.join(names)} on {arch}" for arch, names in methods.items())
+
+
+def missing_cells(member: Mapping[str, Any], attrs: Mapping[Any, Any]) -> int:
+    """How many planned cells of a row have no record: those of its protocol, where the plan says it."""
+    names = ("method", "arch", "dataset", "severity")
+    place = [member[name] for name in names]
+    ignored = {"pace_ratio"}  # measured when the cells are run
+    if member["base"] == "source":  # one row for all of them
+        ignored |= {"mode", "epochs", "batch_size"}
+
+    def is_of_row(protocol: Protocol | None) -> bool:
+        compared = () if protocol is None else [name for name in PROTOCOL if name not in ignored]
+        return all(getattr(protocol, name) == member[name] for name in compared)
+
+    return sum(
+        number
+        for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place
+        for protocol, number in one.protocols or [(None, one.cells)] if is_of_row(protocol)
+    )  # fmt: skip
