@@ -1,7 +1,8 @@
 """Published results folders in the cache: fetched from an archive, a git repository or a folder, and checked.
 
 Nothing that a source says of itself is believed. Only the files of results folders are taken, as plain files;
-every record must have its checksum, and every accuracy must be that of the images stored with it.
+every record must have its checksum, and every accuracy must be that of the images stored with it. The
+plan and the paths of ccc streams are read too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +28,7 @@ from ttabench.data.published.description import Archive
 from ttabench.errors import UserError, printable, shortened
 from ttabench.plain_text import one_line
 from ttabench.store.results_folder import Store
+from ttabench.store.stream_paths import FILE, check_path
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path
 from ttabench.system.progress import OnProgress, silent
@@ -33,8 +36,12 @@ from ttabench.system.progress import OnProgress, silent
 __all__ = ["Fetched", "fetch_results", "fetched"]
 
 NOTE = "fetched.json"
-FILES = re.compile(r"sweep\.json|plan\.jsonl|attested\.jsonl|sweep(-\d+)?\.toml|cells/[^/]+\.jsonl")
+FILES = re.compile(
+    rf"sweep\.json|plan\.jsonl|attested\.jsonl|sweep(-\d+)?\.toml|cells/[^/]+\.jsonl|{FILE.pattern}"
+)
 """The files of a results folder; no others are taken."""
+FOLDERS = ("cells", "streams")
+"""The folders in a results folder that have some of them."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 MOST_BYTES = 4 << 30
@@ -73,7 +80,8 @@ class Fetched:
                     return path
             except OSError:
                 return path
-        here = {str(path.relative_to(self.folder)) for path in self.folder.rglob("*.jsonl")}
+        found = chain.from_iterable(map(self.folder.rglob, ("*.jsonl", "streams/ccc-*.json")))
+        here = {path.relative_to(self.folder).as_posix() for path in found}
         return min(here - self.files.keys(), default="")
 
 
@@ -115,8 +123,7 @@ def fetch_results(
         whole = work / "whole"
         with _named_as_in(source, tree, whole):
             files = _taken(tree, whole)
-            stores = [Store.at((whole / path).parent) for path in files if Path(path).name == "sweep.json"]
-            count = sum(len(store.latest()) for store in stores)  # every record is read, and so checked
+            count = sum(_checked((whole / path).parent) for path in files if Path(path).name == "sweep.json")
         if not count:
             raise UserError(
                 f"{shortened(source)} holds no results; expected folders with sweep.json and cells/."
@@ -129,11 +136,20 @@ def fetch_results(
     return next(each for each in fetched() if each.name == name)
 
 
+def _checked(root: Path) -> int:
+    """The number of cells in a results folder. Raises UserError for a file that ttabench did not write."""
+    store = Store.at(root)
+    store.plan()
+    for path in root.glob("streams/*"):
+        check_path(path)
+    return len(store.latest())  # every record is read, and so checked
+
+
 @contextmanager
 def _named_as_in(source: str, *copies: Path) -> Iterator[None]:
     """A problem of a file in one of the copies, which are gone when it is read, is one of the source's file.
 
-    The advice to restore a file is for a folder of one's own; here, only the source can be mended.
+    The advice to restore or delete a file is for a folder of one's own; here, only the source can be mended.
     """
     try:
         yield
@@ -143,7 +159,7 @@ def _named_as_in(source: str, *copies: Path) -> Iterator[None]:
             text = text.replace(printable(f"{copy}{os.sep}"), "").replace(
                 printable(str(copy)), "its top folder"
             )
-        what = re.sub(r"; restore .*", "", text).rstrip(".")
+        what = re.sub(r"; (restore|delete) .*", "", text).rstrip(".")
         raise UserError(f"{shortened(source)} was not fetched, and nothing is kept of it: {what}.") from None
 
 
@@ -250,8 +266,8 @@ def _results_folders(tree: Path) -> Iterator[Path]:
 
 
 def _plain_files(root: Path) -> Iterator[Path]:
-    """The files directly in a results folder and in its ``cells``. Raises UserError for a link among them."""
-    for place in (root, root / "cells"):
+    """The files in a results folder and directly in its :data:`FOLDERS`. Raises UserError for a link."""
+    for place in (root, *(root / name for name in FOLDERS)):
         if place.is_symlink():
             raise UserError(f"{place} is a link; expected a folder.")
         for entry in sorted(os.scandir(place), key=lambda entry: entry.name) if place.is_dir() else ():

@@ -40,6 +40,7 @@ from ttabench.run.stream_of_cell import FOLDER
 from ttabench.run.worker import Worker
 from ttabench.store import Record, Store
 from ttabench.store.stored_environment import StoredEnvironment
+from ttabench.store.stream_paths import check_path
 from ttabench.store.writer import environment
 from ttabench.subset_names import drawn_from
 from ttabench.sweep.option_table import DEFAULTS
@@ -292,6 +293,7 @@ def copied_paths(store: Store) -> Iterator[Path]:
     """A temporary folder for workers, with the paths of the store's ccc streams.
 
     A path is computed where it is not known. That takes long, and another machine may round to another path.
+    Raises UserError for one that ttabench did not write.
     """
     with TemporaryDirectory(prefix="ttabench-verify-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -299,6 +301,7 @@ def copied_paths(store: Store) -> Iterator[Path]:
             (folder / FOLDER).mkdir()
             shutil.copyfile(store.manifest, folder / store.manifest.name)
             for path in (store.root / FOLDER).glob("ccc-*.json"):
+                check_path(path)
                 shutil.copyfile(path, folder / FOLDER / path.name)
         except OSError as problem:
             raise UserError(

@@ -23,6 +23,7 @@ from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.store import fetched as module
 from ttabench.store.fetched import fetch_results, fetched
+from ttabench.system.checked_lines import encode
 
 Run = Callable[..., Output]
 RIGHT = np.random.default_rng(0).random(50) < 0.7
@@ -106,6 +107,48 @@ def test_results_stand_in_a_table_beside_ours(
     shard = next(found.stores[0].glob("cells/*.jsonl"))
     shard.write_bytes(shard.read_bytes() + b"\n")
     assert "changed" in ttabench("results", "list").out
+
+
+PATH = {"alone": {"fog": [8, 41.0]}, "legs": {"fog+snow": [[8, 0, 41.0], [7, 0, 44]]}}
+
+
+def with_path(root: Path, text: bytes) -> Path:
+    """The folder with a file of the path of a ccc stream."""
+    file = root / "streams" / f"ccc-{'0a' * 8}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(text)
+    return file
+
+
+def test_paths_of_streams_come_along_and_saved_states_do_not(cache: Path, theirs: Path) -> None:
+    file = with_path(theirs / "one", encode(PATH))
+    for other in ("ccc-mine.json", f"{'0' * 64}.npz"):
+        file.with_name(other).write_bytes(b"other")
+    found = fetch_results(str(theirs), "x")
+    kept = found.folder / "one" / "streams" / file.name
+    assert [path.name for path in kept.parent.iterdir()] == [file.name]
+    assert (kept.read_bytes(), found.changed()) == (file.read_bytes(), "")
+    added = kept.with_name(f"ccc-{'1' * 16}.json")
+    added.write_bytes(encode(PATH))
+    assert found.changed() == f"one/streams/{added.name}"
+    added.unlink()
+    kept.write_bytes(encode({**PATH, "legs": {}}))
+    assert found.changed() == f"one/streams/{kept.name}"
+
+
+def test_a_path_of_a_stream_that_leads_elsewhere_refuses_a_source(cache: Path, theirs: Path) -> None:
+    file = with_path(theirs / "one", encode(PATH))
+    file.rename(theirs / "path")
+    file.symlink_to(theirs / "path")
+    refused(theirs, "is a link", cache)
+    file.unlink()
+    file.write_bytes(encode({"alone": {}, "legs": {"fog+snow": []}}))
+    refused(theirs, rf"kept of it: one/streams/{file.name} is not what .*: it has a step [^;]*\.$", cache)
+
+
+def test_a_damaged_plan_refuses_a_source(cache: Path, theirs: Path) -> None:
+    (theirs / "one" / "plan.jsonl").write_text('{"id":"x"}\n')
+    refused(theirs, r"one/plan\.jsonl, line 1, is not what ttabench wrote: it has no checksum\.$", cache)
 
 
 def test_before_anything_was_fetched_the_list_says_so(ttabench: Run, cache: Path) -> None:

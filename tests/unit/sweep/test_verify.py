@@ -260,6 +260,10 @@ def test_a_ccc_stream_takes_the_path_of_the_folder(
     assert output.code == 0, output.out
     assert "2 cells: 2 the same bit for bit." in output.out
     assert content(out) == before
+    (path,) = out.glob("streams/ccc-*.json")
+    path.write_bytes(encode({"alone": {}, "legs": {"contrast+fog": []}}))  # a stream without end
+    output = ttabench("verify", out, *HERE)
+    assert (output.code, "delete the file, and the path is computed again." in output.err) == (2, True)
 
 
 def test_json_says_the_same(ttabench: Run, out: Path) -> None:
