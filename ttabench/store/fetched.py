@@ -44,6 +44,8 @@ FOLDERS = ("cells", "streams")
 """The folders in a results folder that have some of them."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+COMPLAINT = re.compile(r"(fatal|error|ssh): |.*: Permission denied")
+"""How lines of git and ssh begin that say what is wrong."""
 MOST_BYTES = 4 << 30
 MOST_FOLDERS = 1000
 
@@ -215,25 +217,32 @@ def _cloned(address: str, work: Path) -> tuple[Path, str]:
     """The files of a git repository and its commit. No hooks run, and no helper but https, ssh and files."""
     tree = work / "tree"
     safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.symlinks=false", "-c", "protocol.ext.allow=never"]
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1",
+    environment = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1",
                    "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}  # fmt: skip
 
     def git(*arguments: str) -> str:
         try:
             ran = subprocess.run(
-                ["git", *safe, *arguments], capture_output=True, text=True, env=environment, check=True
-            )
+                ["git", *safe, *arguments], capture_output=True, text=True, errors="replace", env=environment,
+                check=True,
+            )  # fmt: skip
         except FileNotFoundError:
             raise UserError(
                 "git is not installed, and the source is a repository; give an archive."
             ) from None
         except subprocess.CalledProcessError as problem:
-            lines = problem.stderr.strip().splitlines() or ["it says nothing"]
-            raise UserError(f"git cannot fetch {shortened(address)}: {one_line(lines[-1])}") from None
+            raise UserError(f"git cannot fetch {shortened(address)}: {_complaint(problem.stderr)}") from None
         return ran.stdout.strip()
 
     git("clone", "--quiet", "--depth", "1", "--no-recurse-submodules", "--", address, str(tree))
     return tree, git("-C", str(tree), "rev-parse", "HEAD")
+
+
+def _complaint(text: str) -> str:
+    """What git says is wrong. Advice of several lines can stand after it, and progress before it."""
+    lines = text.strip().splitlines() or ["it says nothing"]
+    wrong = [line for line in lines if COMPLAINT.match(line)] or lines[-1:]
+    return shortened(one_line("; ".join(line.strip().removesuffix(".") for line in wrong)), 500) + "."
 
 
 def _taken(tree: Path, whole: Path) -> dict[str, str]:

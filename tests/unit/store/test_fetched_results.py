@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.stored_results import CELL, folder, measured
 from tests.unit.web import Mirror
@@ -265,6 +266,41 @@ def test_a_source_that_is_none_gets_one_sentence(
     assert says in output.err
     assert "Traceback" not in output.err
     assert not (cache / "x").exists()
+
+
+@each(
+    ("said", "shown"),
+    [
+        (
+            "Cloning into 'x'...\nssh: Could not resolve hostname a: Name or service not known\n"
+            "fatal: Could not read from remote repository.\n\n"
+            "Please make sure you have the correct access rights\nand the repository exists.\n",
+            "ssh: Could not resolve hostname a: Name or service not known; "
+            "fatal: Could not read from remote repository.",
+        ),
+        (
+            "git@a: Permission denied (publickey).\nfatal: Could not read from remote repository.\n\nPlease",
+            "git@a: Permission denied (publickey); fatal: Could not read from remote repository.",
+        ),
+        ("error: RPC failed\nhint: more", "error: RPC failed."),
+        ("first\nlast \x1b[31m\n", r"last \x1b[31m."),
+        ("", "it says nothing."),
+    ],
+)
+def test_of_what_git_says_the_lines_that_say_what_is_wrong_are_shown(said: str, shown: str) -> None:
+    assert module._complaint(said) == shown
+
+
+def test_git_answers_in_english_and_in_any_bytes(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nprintf 'fatal: in %s, \\377\\nand more\\n' \"$LC_ALL\" >&2\nexit 128\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("PATH", str(git.parent))
+    refused("git+file:///nowhere", r"git cannot fetch file:///nowhere: fatal: in C, \S+\.$", cache)
 
 
 def test_an_empty_folder_and_too_much_are_refused(
