@@ -56,7 +56,7 @@ class Fetched:
 
     name    what `ttabench results` calls them.
     folder  holds the results folders.
-    source  where they came from.
+    source  where they came from: an address, or a path from the root.
     version commit, or SHA-256 of the archive; "" for a folder.
     when    they were fetched, in seconds since 1970.
     files   path below `folder` → SHA-256, when they were fetched.
@@ -130,7 +130,7 @@ def fetch_results(
             raise UserError(
                 f"{shortened(source)} holds no results; expected folders with sweep.json and cells/."
             )
-        note = {"source": source, "version": version, "when": time.time(), "files": files}
+        note = {"source": _from_root(source), "version": version, "when": time.time(), "files": files}
         replace_file(whole / NOTE, (json.dumps(note, indent=1) + "\n").encode())
         if target.exists():
             target.rename(work / "former")
@@ -207,6 +207,13 @@ def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> 
         raise UserError(f"{archive.name} has the SHA-256 {found}; expected {sha256}.")
     unpack(archive, work / "tree", lambda parts: parts, on_progress)
     return work / "tree", found
+
+
+def _from_root(source: str) -> str:
+    """The source as it is noted: `results list` shows it in any folder, so a path here begins at the root."""
+    kind = "git+" if source.startswith("git+") else ""
+    path = _local(source.removeprefix(kind))
+    return source if path is None or not path.exists() else f"{kind}{os.path.abspath(path)}"
 
 
 def _local(source: str) -> Path | None:

@@ -156,6 +156,22 @@ def test_before_anything_was_fetched_the_list_says_so(ttabench: Run, cache: Path
     assert "No results were fetched yet; see ttabench results fetch" in ttabench("results", "list").out
 
 
+def test_a_path_here_is_noted_from_the_root(
+    cache: Path, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: Mirror
+) -> None:
+    """The list is read in another folder than the source was typed in."""
+    archive = tar_of(theirs, tmp_path / "r.tar.gz")
+    git_of(theirs, tmp_path / "repo")
+    mirror.files["r.tar.gz"] = archive.read_bytes()
+    monkeypatch.chdir(theirs)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for source, noted in (
+        (".", str(theirs)), ("../r.tar.gz", str(archive)), ("~/r.tar.gz", str(archive)),
+        ("git+../repo", f"git+{tmp_path / 'repo'}"), (f"{mirror.url}/r.tar.gz", f"{mirror.url}/r.tar.gz"),
+    ):  # fmt: skip
+        assert fetch_results(source, "x", replace=True).source == noted
+
+
 def test_a_name_is_taken_once(cache: Path, theirs: Path) -> None:
     first = fetch_results(str(theirs), "x")
     with pytest.raises(UserError, match="there are results called x already"):
