@@ -23,6 +23,11 @@ from ttabench.system.environment import device_kind, machine, processor, version
 from ttabench.system.files import writing
 
 ANOTHER = "choose another folder with --out"
+ADVICE = {
+    errno.ENOSPC: "free some space and ", errno.EDQUOT: "free some of your quota and ",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f) and ",
+}  # fmt: skip
+"""What to do where a result cannot be written."""
 
 
 class Writer:
@@ -38,11 +43,11 @@ class Writer:
         self._libraries: tuple[str, ...] = ()  # libraries in the environment that was written last
 
     def append(self, result: Result) -> None:
-        """Append a result; it is on disk when this returns. Raises UserError on a full disk."""
+        """Append a result; it is on disk when this returns. Raises UserError where that fails."""
         self.extend([result])
 
     def extend(self, results: Iterable[Result]) -> None:
-        """Append results, all or none of them. Raises UserError on a full disk."""
+        """Append results, all or none of them. Raises UserError where that fails."""
         lines: list[bytes] = []
         known, names, more_libraries = set(self._known), set(self._names), self._libraries
         for result in results:
@@ -81,14 +86,16 @@ class Writer:
             raise UserError(f"{self.path} was deleted while the sweep ran; run the same command again.")
         before = state.st_size
         try:
-            if os.write(self._file, lines) != len(lines):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = memoryview(lines)
+            while rest:  # a write that comes up short does not say why; the next one does
+                rest = rest[os.write(self._file, rest) :]
             os.fsync(self._file)
         except OSError as problem:
             os.ftruncate(self._file, before)
+            advice = ADVICE.get(problem.errno or 0, "")
             raise UserError(
                 f"{self.path.parent} cannot take another result ({problem.strerror}); "
-                "what was stored is kept; free some space and run the same command again."
+                f"what was stored is kept; {advice}run the same command again."
             ) from None
 
     def close(self) -> None:

@@ -560,6 +560,8 @@ def test_a_full_disk_ends_the_sweep_with_one_sentence(
 
     def nearly_full(fd: int, data: bytes) -> int:
         calls.append(1)
+        if len(calls) > 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(fd, data[:10] if len(calls) == 4 else data)
 
     with monkeypatch.context() as patch:

@@ -88,20 +88,35 @@ def test_a_full_disk_loses_nothing_stored(
     writer = store.writer()
     writer.append(result)
     real = os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda fd, data: real(fd, data[: len(data) // 2]))
-        with pytest.raises(UserError, match="No space left"):
-            writer.append(other)
+    for code, advice in (
+        (errno.ENOSPC, "free some space"), (errno.EDQUOT, "quota"), (errno.EFBIG, "ulimit"), (errno.EIO, ""),
+    ):  # fmt: skip
+        for room in (0, 100):
+            rooms = iter([room])
 
-    def refuse(fd: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            def refuse(fd: int, data: bytes, code: int = code, rooms: Iterator[int] = rooms) -> int:
+                if room := next(rooms, 0):
+                    return real(fd, data[:room])
+                raise OSError(code, os.strerror(code))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", refuse)
-        with pytest.raises(UserError, match="same command again"):
-            writer.append(other)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "write", refuse)
+                says = rf"{os.strerror(code)}\);.*{advice}.*run the same command again"
+                with pytest.raises(UserError, match=says):
+                    writer.append(other)
     assert list(store.latest()) == [result.cell.cell_id]
     writer.append(other)  # there is room again
+    assert len(store.latest()) == 2
+
+
+def test_a_write_that_comes_up_short_goes_on(
+    store: Store, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal or the system's limit of one write does it; the disk need not be full."""
+    real = os.write
+    writer = store.writer()
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:1000]))
+    writer.extend([result, other])
     assert len(store.latest()) == 2
 
 
@@ -134,8 +149,8 @@ def test_a_really_full_disk(store: Store, result: Result, other: Result) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
         try:
             writer.append(other)
-        except UserError:
-            said.send(writer.path.stat().st_size == size)
+        except UserError as problem:
+            said.send("File too large" in str(problem) and writer.path.stat().st_size == size)
 
     with forked(fills_the_disk) as (process, said):
         assert said.recv()

@@ -429,8 +429,12 @@ def test_a_full_disk_and_a_deleted_shard_are_one_sentence(
 ) -> None:
     writer = store.writer()
     writer.append(result)
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda file, data: 1)
+        patch.setattr(os, "write", full)
         with pytest.raises(UserError) as problem:
             writer.append(result)
     assert str(problem.value) == (
