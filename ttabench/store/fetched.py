@@ -43,6 +43,7 @@ FILES = re.compile(
 FOLDERS = ("cells", "streams")
 """The folders in a results folder that have some of them."""
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+ENDING = re.compile("|".join(rf"{re.escape(end)}$" for end in (*ARCHIVES, ".git")), re.IGNORECASE)
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 COMPLAINT = re.compile(r"(fatal|error|ssh): |.*: Permission denied")
 """How lines of git and ssh begin that say what is wrong."""
@@ -174,9 +175,7 @@ def _name(text: str) -> str:
 
 def _last_part(source: str) -> str:
     last = unquote(urlsplit(source).path if "://" in source else source).rstrip("/").rpartition("/")[2]
-    for ending in (".git", *ARCHIVES):
-        last = last.removesuffix(ending)
-    return last or "results"
+    return ENDING.sub("", last) or "results"
 
 
 def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> tuple[Path, str]:

@@ -172,6 +172,27 @@ def test_a_path_here_is_noted_from_the_root(
         assert fetch_results(source, "x", replace=True).source == noted
 
 
+@each(
+    ("source", "name"),
+    [
+        ("RES2.ZIP", "res2"), ("/a/Mine.Tar.GZ", "mine"), ("https://a.org/x.TGZ?raw=1", "x"), ("a.tar", "a"),
+        ("git+https://a.org/them/Theirs.git", "theirs"), ("folder/v1.0", "v1.0"), ("a.zip.tar", "a.zip"),
+        ("zip", "zip"),
+    ],
+)  # fmt: skip
+def test_a_name_has_no_ending_of_an_archive(source: str, name: str) -> None:
+    assert module._name(module._last_part(source)) == name
+
+
+def test_an_ending_in_capitals_is_that_of_an_archive(
+    cache: Path, theirs: Path, tmp_path: Path, mirror: Mirror
+) -> None:
+    archive = zip_of(theirs, tmp_path / "r.zip").rename(tmp_path / "RES2.ZIP")
+    assert fetch_results(str(archive)).name == "res2"
+    mirror.files["RES3.ZIP"] = archive.read_bytes()
+    assert fetch_results(f"{mirror.url}/RES3.ZIP").name == "res3"
+
+
 def test_a_name_is_taken_once(cache: Path, theirs: Path) -> None:
     first = fetch_results(str(theirs), "x")
     with pytest.raises(UserError, match="there are results called x already"):
