@@ -44,7 +44,7 @@ class Part:
     protocol: str
     states: Counter[str] = field(default_factory=Counter)
     first: float = float("inf")
-    last: float = 0.0
+    last: float = float("-inf")
 
     @property
     def days(self) -> str:

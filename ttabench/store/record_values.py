@@ -23,10 +23,11 @@ LONGEST_NAME = 1000  # characters; longer ones take a terminal minutes to lay ou
 LARGEST = 1 << 53  # of whole numbers: floating point has those up to here
 NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
 _NAMES_OF = itemgetter(*NAMES)
-LARGEST_OF = {
-    "accuracy": 100, "clean_accuracy": 100, "n_images": LARGEST, "seconds": LARGEST, "written": LARGEST,
+RANGE_OF = {
+    "accuracy": (0, 100), "clean_accuracy": (0, 100), "n_images": (0, LARGEST), "seconds": (0, LARGEST),
+    "written": (-LARGEST, LARGEST),  # a clock that was never set can be before 1970
 }  # fmt: skip
-"""Of numbers of a result, which are not below 0."""
+"""Of numbers of a result."""
 BINS, OF_BINS = 15, ("count", "confidence", "correct")
 """Of `ttabench.observe.calibration`, which imports NumPy."""
 BEFORE = re.compile(r".+-[0-9]{1,2}")
@@ -50,9 +51,9 @@ def check_values(data: Mapping[str, Any]) -> None:
     _check_protocol(tuple(cell["protocol"].items()))
     _check_each(cell, OF_CELL)
     _check_each(details, OF_DETAILS)
-    for name, largest in LARGEST_OF.items():
+    for name, (least, largest) in RANGE_OF.items():
         value = data.get(name, 0)
-        if not (isinstance(value, (int, float)) and 0 <= value <= largest):
+        if not (isinstance(value, (int, float)) and least <= value <= largest):
             raise Damaged(f"its {name} is {shortened(str(value), 20)}")
 
 

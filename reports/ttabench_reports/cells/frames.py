@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
-from ttabench.store.record_values import LARGEST, LARGEST_OF
+from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
 
@@ -138,7 +138,7 @@ def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
     values = pd.to_numeric(column, errors="coerce").astype(float)
     if (bad := _misread(name, column, values)).any():
         kind = "number" if name in REAL else "whole number"
-        limit = f", 0 to {LARGEST_OF.get(name, LARGEST):,}" if name in {*LARGEST_OF, *WHOLE} else ""
+        limit = ", {:,} to {:,}".format(*_range(name)) if name in {*RANGE_OF, *WHOLE} else ""
         raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}{limit}.")
     if name in USUAL:
         values = values.fillna(USUAL[name])
@@ -153,11 +153,17 @@ def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.
         bad = (~texts.isin(["", "nan", "n/a"])).reindex(values.index, fill_value=False)
     if name in WHOLE:
         bad |= values % 1 > 0
-    if name in {*LARGEST_OF, *WHOLE} - {"accuracy"}:  # that of a cell which is not ok is not read
-        bad |= (values < 0) | (values > LARGEST_OF.get(name, LARGEST))
+    if name in {*RANGE_OF, *WHOLE} - {"accuracy"}:  # that of a cell which is not ok is not read
+        least, largest = _range(name)
+        bad |= (values < least) | (values > largest)
     elif name in REAL:
         bad |= values.abs() == math.inf
     return bad
+
+
+def _range(name: str) -> tuple[int, int]:
+    """The least and the largest value of a column."""
+    return RANGE_OF.get(name, (0, LARGEST))
 
 
 def one_per_cell(frame: pd.DataFrame) -> pd.DataFrame:

@@ -111,6 +111,15 @@ def test_a_later_attempt_that_failed_elsewhere_takes_no_number_away(tmp_path: Pa
         assert frame.set_index("method")["accuracy"].notna().all()
 
 
+def test_a_csv_file_of_results_of_a_clock_before_1970_is_read(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: -86400.0)
+    frame = load.read([stored(tmp_path / "a", result)])
+    csv_files.write_cells(frame, tmp_path / "cells.csv")
+    assert load.read([tmp_path / "cells.csv"])["written"].tolist() == [-86400.0]
+
+
 def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(tmp_path: Path) -> None:
     frame = cells(("tent",), ("cct",)).assign(code="a" * 64)
     csv_files.write_cells(frame, tmp_path / "a.csv")

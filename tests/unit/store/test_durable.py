@@ -11,6 +11,7 @@ import pytest
 from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result
 from ttabench.store import Store
+from ttabench.store.contents import Contents, facts
 
 
 @pytest.fixture
@@ -59,6 +60,19 @@ def test_of_two_results_of_one_moment_the_one_stored_later_counts(
         writer.append(with_accuracy(result, accuracy))
         writer.close()
         assert store.latest()[result.cell.cell_id].result.accuracy == accuracy
+
+
+def test_a_result_of_a_clock_before_1970_is_read(
+    store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a computer whose clock was never set: the time is wrong, and the number is not."""
+    monkeypatch.setattr("ttabench.store.writer.time.time", lambda: -86400.0)
+    writer = store.writer()
+    writer.append(result)
+    writer.close()
+    assert store.latest()[result.cell.cell_id].written == -86400.0
+    contents = Contents.of(store.latest_as(facts).values())
+    assert [row[-1] for row in contents.rows()] == ["1969-12-31"]
 
 
 def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(

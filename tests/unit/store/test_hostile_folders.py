@@ -283,8 +283,8 @@ def test_a_sweep_file_of_another_kind_is_one_sentence(ttabench: Run, tmp_path: P
     [
         {"accuracy": 1e999}, {"accuracy": 101.0}, {"accuracy": -1.0}, {"accuracy": "50"},
         {"n_images": 10**30}, {"n_images": -1}, {"n_images": "8"}, {"seconds": 1e999}, {"seconds": "fast"},
-        {"seconds": -5.0}, {"seconds": None}, {"written": 1e308}, {"reason": ["x"]}, {"details": "x"},
-        {"status": 7},
+        {"seconds": -5.0}, {"seconds": None}, {"written": 1e308}, {"written": -1e308}, {"reason": ["x"]},
+        {"details": "x"}, {"status": 7},
     ],
 )  # fmt: skip
 def test_a_value_that_ttabench_never_writes_is_named_with_its_place(
