@@ -65,7 +65,7 @@ class NewRecords:
                 text = file.read()
             whole = text[: text.rfind(b"\n") + 1]
             self._read[path.name] = start + len(whole)
-            for line in whole.splitlines():
+            for line in whole.split(b"\n")[:-1]:
                 if match := RESULT.search(line):
                     self.stored[match[1].decode()] = path, start, len(line)
                     yield match[1].decode(), line

@@ -36,7 +36,10 @@ def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     Its texts are as `ttabench.plain_text.plain` shows them, so that they can be printed.
 
     first_format   the line is from a file of the first format, which had no checksums.
+
+    Git and editors on Windows end lines with a carriage return too; it is no part of the record.
     """
+    line = line.removesuffix(b"\r")
     head, mark, tail = line.rpartition(MARK)
     if mark and (tail[:-2] != _digest(head) or tail[-2:] != END):
         raise Damaged("its checksum is not that of its content")

@@ -27,8 +27,9 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cells
-from ttabench.store import Store, load_frame
+from ttabench.store import Store, load_frame, shards
 from ttabench.store.columns import COLUMNS
+from ttabench.store.new_records import NewRecords
 from ttabench.system.checked_lines import decode, encode
 
 SWEEP = {"methods": ["tent"], "limit": 0}
@@ -72,6 +73,30 @@ def test_a_torn_last_line_is_ignored_and_nothing_else(
     whole, torn = path.read_bytes().rstrip(b"\n").rsplit(b"\n", 1)
     path.write_bytes(whole + b"\n" + torn[:keep])
     assert list(store.latest()) == [result.cell.cell_id]
+
+
+def test_a_folder_that_went_through_windows_holds_the_same(
+    store: Store, result: Result, other: Result
+) -> None:
+    """Git can change the ends of lines, and an editor can leave out the last one."""
+    path = fill(store, result, other)
+    whole = path.read_bytes()
+    crlf = whole.replace(b"\n", b"\r\n")
+    generation = shards.generation(path)
+    for text in (crlf, crlf.removesuffix(b"\n"), crlf.removesuffix(b"\r\n"), whole.removesuffix(b"\n")):
+        path.write_bytes(text)
+        assert {key: record.result for key, record in store.latest().items()} == {
+            one.cell.cell_id: one for one in (result, other)
+        }
+        assert shards.generation(path) == generation
+    path.write_bytes(crlf)
+    new = NewRecords(store.root, {})
+    assert new.has(result.cell.cell_id, other.cell.cell_id)
+    for one in (result, other):
+        assert new.result(one.cell.cell_id) == one
+    merged = store.merge()
+    assert merged is not None
+    assert b"\r" not in merged.read_bytes()
 
 
 @pytest.mark.parametrize("line", [b"hello", b"[1]", b'{"kind": "result"}', b"\x00\x00", b"\xff\xfe", b"7"])

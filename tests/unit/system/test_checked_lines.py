@@ -33,6 +33,13 @@ def test_what_only_the_json_of_python_has_is_read_too(text: str, value: str) -> 
     assert repr(decode(line(text))["value"]) == value
 
 
+def test_a_line_of_windows_is_the_same_record() -> None:
+    assert decode(line("1") + b"\r") == decode(line("1"))
+    for wrong in (line("1") + b"\r\r", line("1") + b" ", b"\r" + line("1")):
+        with pytest.raises(Damaged):
+            decode(wrong)
+
+
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(Damaged, match="nested too deeply"):
         decode(line("[" * 100_000 + "]" * 100_000))
