@@ -176,8 +176,7 @@ def _list(files: Sequence[Path], folder: Path) -> None:
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
     """Which cells were made with other code than is installed, and what changed, in sentences."""
-    from ttabench.errors import counted
-    from ttabench.provenance.staleness import stale_cells
+    from ttabench.provenance.staleness import attested_note, stale_cells
 
     if "stale" not in cells or "stale_because" not in cells:
         return
@@ -185,13 +184,8 @@ def _stale(cells: pd.DataFrame) -> Iterator[str]:
     counts = Counter(zip(stale["base"], stale["stale_because"], strict=True))
     for (method, because), count in sorted(counts.items()):
         yield f"{stale_cells(count, method, because.split('; '))}."
-    attested = int((cells["attested"].astype(str).str.lower() == "true").sum()) if "attested" in cells else 0
-    if attested:
-        cells_are = f"{counted(attested, 'cell')} {'is' if attested == 1 else 'are'}"
-        yield (
-            f"{cells_are} attested: the code changed since, and a sample that ran again has the same bits. "
-            "Times and memory are those of the old code."
-        )
+    if note := attested_note(cells.get("attested", ())):
+        yield note
 
 
 def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:

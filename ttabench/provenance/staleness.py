@@ -102,3 +102,17 @@ def stale_cells(count: int, method: str, texts: Sequence[str]) -> str:
     why = "; ".join(w.replace("it was", they, 1) if w == NOT_RECORDED else w for w in whys)
     why = why or "made with other code"
     return f"{counted(count, 'stale cell')} of {method}: {why}"
+
+
+def attested_note(flags: Iterable[object]) -> str:
+    """What a reader must know of attested cells, in sentences; "" if there are none.
+
+    flags  whether each cell is attested: True or False, or ``true`` or ``false`` in any case of letters.
+    """
+    count = sum(str(flag).lower() == "true" for flag in flags)
+    if not count:
+        return ""
+    return (
+        f"{counted(count, 'cell')} {'is' if count == 1 else 'are'} attested: the code changed since, and a "
+        "sample that ran again has the same bits. Times and memory are those of the old code."
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from ttabench.provenance.staleness import attested_note
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
@@ -50,6 +51,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         figures=pictures,
         left_out=left_out,
         cards=cards.cards(chosen),
+        attested=attested_note(chosen.cells.get("attested", ())),
         gaps=troubles,
         data=details.details(chosen),
         scripts=("tables.js", "details.js"),

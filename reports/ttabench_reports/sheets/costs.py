@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ttabench.provenance.staleness import attested_note
 from ttabench_reports.cells import costs_apart
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
@@ -59,8 +60,10 @@ def cost(report: Report) -> Sheet | None:
         where=f"the device used ({', '.join(devices)})",
     )
     if costs_apart.APART in report.cells.attrs:
-        footer = words.join(footer, APART.format(report.cells.attrs[costs_apart.APART]))
-    footer = words.join(footer, words.remarks(report.tables), words.GIVEN)
+        when = APART.format(report.cells.attrs[costs_apart.APART])
+    else:
+        when = attested_note(report.cells.get("attested", ()))
+    footer = words.join(footer, when, words.remarks(report.tables), words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),

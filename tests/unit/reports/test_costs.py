@@ -19,6 +19,7 @@ from ttabench_reports.cells.costs_apart import with_costs
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex, markdown
+from ttabench_reports.page import html
 from ttabench_reports.sheets import every
 from ttabench_reports.sheets.costs import cost
 from ttabench_reports.terminal import sheets as terminal
@@ -179,3 +180,14 @@ def test_the_command_takes_costs_from_another_folder(
     output = ttabench("report", tmp_path / "cells.csv", *options)
     assert output.code == 0, output.err
     assert set(pd.read_csv(tmp_path / "r/cost.csv")["compute_ratio"].dropna()) == {8.0}
+
+
+def test_attested_cells_are_said_once_as_their_times_are_of_other_code() -> None:
+    frame = cells(("source", "tent"), ("cct",), corruptions=("fog",)).assign(**SPENT)
+    plain = cost(Report(frame.assign(attested=False)))
+    told = cost(Report(frame.assign(attested=["True", *["False"] * (len(frame) - 1)])))
+    assert plain is not None
+    assert told is not None
+    assert "attested" not in plain.footer
+    said = "1 cell is attested: the code changed since"
+    assert told.footer.count(said) == html(Report(frame.assign(attested=frame.index == 0))).count(said) == 1
