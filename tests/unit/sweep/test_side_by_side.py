@@ -33,6 +33,7 @@ from ttabench.system.checked_lines import decode
 
 ROOT = Path(__file__).resolve().parents[3]
 SCORING = "ttabench/measure/scoring.py"
+STREAM = "ttabench/measure/image_stream.py"
 EXTRACTED = (
     ('    half = protocol.precision == "bfloat16"\n', ""),
     ("torch.bfloat16, half, cache", "torch.bfloat16, _is_half(protocol), cache"),
@@ -117,17 +118,22 @@ def test_other_numbers_on_the_way_are_refused(swept: Path, after: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("file", "old", "new", "words"),
     [
-        ("len(data), len(data))", "len(data), len(data), 600)", "600 is new in it"),
-        ('if device.startswith("cuda"):', 'if device == "cuda":', "branches for a GPU"),
-        ("    if protocol.reset_period and", "    if protocol.reset_period > 0 and", "a branch in line"),
+        (STREAM, "len(data), len(data))", "len(data), len(data), 600)", "600 is new in it"),
+        (SCORING, 'if device.startswith("cuda"):', 'if device == "cuda":', "branches for a GPU"),
+        (
+            SCORING,
+            "    if protocol.reset_period and",
+            "    if protocol.reset_period > 0 and",
+            "a branch in line",
+        ),
     ],
 )
 def test_what_the_sample_does_not_show_is_refused(
-    swept: Path, after: Path, old: str, new: str, words: str
+    swept: Path, after: Path, file: str, old: str, new: str, words: str
 ) -> None:
-    change(after, (old, new))
+    change(after, (old, new), file=file)
     code, found = attested(after, swept)
     assert code == 1
     assert not found["attested"]
