@@ -18,6 +18,10 @@ MEANINGS = {
         "a batch of one image has no variance where maps have one pixel; choose another batch size or limit, "
         "so that no batch has one image"
     ),
+    "bincount only supports 1-d non-negative": (
+        "a channel of a norm layer has the same value on all source images, and the method needs quantiles "
+        "of its values; give the network as your own, MODULE:FUNCTION, where such channels are allowed"
+    ),
 }
 """A part of torch's text → the sentence."""
 
