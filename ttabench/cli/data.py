@@ -189,6 +189,8 @@ def generate(
     if order := classes_in_order(user_path(source)):
         print(f"{printable(order)}. A network must have them in this order.")
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
+    if size == 224 and not jpeg:
+        print("The published images of ImageNet-C are JPEG files of quality 85; for such images: --jpeg 85.")
     if (folder / "train.npz").exists():
         print(
             "The sweep trains networks of ttabench on its training images. A small one takes minutes: "

@@ -10,6 +10,7 @@ from typing import Any
 from ttabench.errors import UserError
 from ttabench.method.spelling import split_list
 from ttabench.models.model import Model
+from ttabench.store import Store
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.loggers import check_loggers
@@ -90,6 +91,7 @@ def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft
     draft = Draft(
         grid, sweep, out, extend, shard, elsewhere, str(options["overwrite"]), str(options["scores"])
     )
+    Store(out).sweep_before(grid.to_json(), extend=draft.extend)  # now: opening networks may take minutes
     if shard != WHOLE and (missing := draft.untrained):
         raise UserError(
             f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
@@ -214,3 +215,15 @@ def test_a_locale_without_the_characters_of_a_table_gets_question_marks() -> Non
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=plain, check=False)
     assert done.returncode == 0, done.stderr
     assert b"?: learning rate" in done.stdout  # η
+
+
+def test_images_of_224_pixels_that_are_no_jpeg_files_are_said(ttabench: Run, tmp_path: Path) -> None:
+    """The published images of ImageNet-C are."""
+    images = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8)
+    np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(2))
+    command = ("data", "generate", tmp_path / "mine.npz", "--size", "224", "--corruptions", "brightness")
+    few = ("--severities", "5", "--workers", "0")
+    for more, said in (((), True), (("--jpeg", "85"), False)):
+        output = ttabench(*command, *few, *more, "--root", tmp_path / "-".join(("to", *more)))
+        assert output.code == 0, output.err
+        assert ("quality 85; for such images: --jpeg 85." in output.out) is said

@@ -25,6 +25,7 @@ from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
+from ttabench.sweep import draft
 from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
@@ -115,6 +116,16 @@ def test_a_changed_setting_is_another_cell(ttabench: Run, swept: Path) -> None:
     assert output.code == 0
     assert "2 to run, 2 done" in output.err  # source is what it was
     assert set(load_frame(swept)["method"]) == {"source", "tent", "tent[lr=0.01]"}
+
+
+def test_the_folder_of_another_sweep_is_refused_before_networks_are_opened(
+    ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft, "find_sources", lambda *_: pytest.fail("networks were opened"))
+    for more in ((), ("--dry-run",)):
+        output = ttabench("sweep", *SMALL, *HERE, "--out", swept, "--set", "tent.lr=0.01", *more)
+        assert output.code == 2
+        assert "holds the results of another sweep" in output.err
 
 
 def test_each_sweep_of_an_extended_folder_goes_on_without_extend(ttabench: Run, swept: Path) -> None:

@@ -30,7 +30,8 @@ class OwnArrays(OwnDataset):
                 raise UserError(
                     f"{folder} has clean images and no corrupted ones. Run `ttabench data generate {clean} "
                     "--train TRAIN` first, then use the name that it prints. TRAIN is the training set; it "
-                    "is needed where classifiers are to be trained here."
+                    "is needed where classifiers are to be trained here. Photographs for networks of "
+                    "ImageNet need --size 224."
                 )
             raise UserError(
                 f"{folder} has no clean test set: put test.npz with 'images' and 'labels' there "
