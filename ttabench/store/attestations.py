@@ -3,7 +3,7 @@
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
 cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too.
-What was shown counts while the folder has the cells that showed it.
+What was shown counts while the folder has the cells that showed it, with the bits that they had.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.provenance.staleness import REFERENCES
-from ttabench.store.new_records import stored_among
+from ttabench.store.new_records import correct_among
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
@@ -29,6 +29,8 @@ from ttabench.system.files import check_plain, writing
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
 
 FILE = "attested.jsonl"
+SIDE_BY_SIDE = "side by side"
+"""The way whose digests are not of stored bits: results of another machine may have others."""
 KEPT = ("mode", "reset", "precision", "stream", "batch_size", "epochs", "held_out", "limit")
 """The fields of a protocol whose values are part of a kind."""
 
@@ -114,8 +116,12 @@ class Attestations:
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
                 ) from None
-        here = stored_among(folder, frozenset().union(*(line.cells for line in found)))
-        shown = [line for line in found if line.same and line.cells <= here]
+        stored = correct_among(folder, frozenset().union(*(line.cells for line in found)))
+        digests = {(cell, digest(correct)) for cell, correct in stored.items()}
+        shown = [
+            line for line in found
+            if line.same and line.cells <= stored.keys() and line.measured <= digests
+        ]  # fmt: skip
         links: dict[tuple[str, str, str], set[str]] = {}
         for before, stratum, machine, now in chain.from_iterable(line.same for line in shown):
             links.setdefault((before, stratum, machine), set()).add(now)
@@ -134,11 +140,13 @@ class _Line:
     same     (code of results, stratum, machine, code that gives the same numbers).
     refused  the same → how the numbers disagreed.
     cells    the ids of the cells that were measured.
+    measured  (id, digest) of those that were measured again, and so gave the bits that are stored.
     """
 
     same: frozenset[tuple[str, str, str, str]]
     refused: Mapping[tuple[str, str, str, str], str]
     cells: frozenset[str]
+    measured: frozenset[tuple[str, str]]
     seed: int
 
 
@@ -148,6 +156,7 @@ def _parsed(line: bytes) -> _Line:
     machine = machine_of(StoredEnvironment.checked(data["environment"]))
     if data["same"] and not data["cells"]:
         raise Damaged("it names no cell that was measured")
+    cells = frozenset((bytes.fromhex(identifier).hex(), of) for identifier, of in data["cells"])
     return _Line(
         same=frozenset((before, stratum, machine, now) for before, now, stratum in data["same"]),
         refused={
@@ -155,7 +164,8 @@ def _parsed(line: bytes) -> _Line:
             for before, now, stratum, why in data["refused"]
             if not why.startswith(NOT_FINAL)
         },
-        cells=frozenset(bytes.fromhex(identifier).hex() for identifier, _ in data["cells"]),
+        cells=frozenset(identifier for identifier, _ in cells),
+        measured=frozenset() if data.get("way") == SIDE_BY_SIDE else cells,
         seed=int(data["seed"]),
     )
 

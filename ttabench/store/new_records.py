@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from ttabench.cell import Result
-from ttabench.system.checked_lines import decode
+from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.files import check_plain
 
 RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
+LONGEST = 64 << 20  # bytes of a line
 
 
 def sizes(root: Path) -> dict[str, int]:
@@ -33,13 +36,44 @@ def size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def stored_among(root: Path, ids: Iterable[str]) -> set[str]:
-    """Those of these cells that a folder has a result of. The results are not read."""
-    wanted, found = {each.encode() for each in ids}, set()
-    for path in (root / "cells").glob("*.jsonl") if wanted else ():
+def generation(shard: Path) -> int:
+    """The generation in the first line of a shard; 0 for the first format and for incomplete shards."""
+    with shard.open("rb") as file:
+        line = file.readline(LONGEST)
+    try:
+        return int(decode(line.removesuffix(b"\n"), first_format=True).get("generation", 0))
+    except (Damaged, ValueError, TypeError, OverflowError):
+        return 0
+
+
+def correct_among(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
+    """Of those of these cells that a folder has a result of, which images the last one has right, as stored.
+
+    Other results are not read, and damaged ones do not count.
+    """
+    wanted = {each.encode() for each in ids}
+    last: dict[str, tuple[int, float, bytes]] = {}
+    for path in sorted((root / "cells").glob("*.jsonl")) if wanted else ():
         check_plain(path)
-        found |= wanted.intersection(RESULT.findall(path.read_bytes()))
-    return {each.decode() for each in found}
+        number = generation(path)
+        for key, (written, correct) in _correct_in(path.read_bytes(), wanted).items():
+            if key not in last or (number, written) >= last[key][:2]:
+                last[key] = number, written, correct
+    return {key: correct for key, (_, _, correct) in last.items()}
+
+
+def _correct_in(shard: bytes, wanted: set[bytes]) -> dict[str, tuple[float, bytes]]:
+    """Id → time and correctness, of the last result of each of these cells in the text of a shard."""
+    found: dict[str, tuple[float, bytes]] = {}
+    for match in RESULT.finditer(shard):
+        if match[1] not in wanted:
+            continue
+        start, end = shard.rfind(b"\n", 0, match.start()) + 1, shard.find(b"\n", match.end())
+        with suppress(ValueError, KeyError, TypeError):
+            data = decode(shard[start : end if end >= 0 else None], first_format=True)
+            correct = base64.b64decode(data.get("correct", ""), validate=True)
+            found[match[1].decode()] = float(data["written"]), correct
+    return found
 
 
 class NewRecords:

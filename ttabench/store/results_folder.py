@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError, shortened
-from ttabench.store import shards
+from ttabench.store import new_records, shards
 from ttabench.store.attestations import Attestations
 from ttabench.store.columns import row
 from ttabench.store.manifest import read_manifest, write_manifest
@@ -199,7 +199,7 @@ class Store:
         attestations = Attestations.read(self.root)
         with paused():
             for shard in self._shards():
-                generation = shards.generation(shard)
+                generation = new_records.generation(shard)
                 in_shard = {
                     record.cell_id: (generation, record.written, made(record))
                     for record in shards.read_shard(shard, quick, attestations)
@@ -230,7 +230,7 @@ class Store:
             return None
         if len(old) == 1 and old[0].name.startswith("merged-"):
             return old[0]
-        generation = 1 + max(map(shards.generation, old))
+        generation = 1 + max(map(new_records.generation, old))
         lines: list[bytes] = []
         environment_written: dict[str, Any] = {}
         code_written: dict[str, Mapping[str, str]] = {}

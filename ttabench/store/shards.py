@@ -15,6 +15,7 @@ from ttabench.cell import Cell, Status, canonical, stored_identity
 from ttabench.errors import UserError, counted, shortened
 from ttabench.provenance.staleness import StoredCode
 from ttabench.store.attestations import NONE, Attestations
+from ttabench.store.new_records import LONGEST
 from ttabench.store.record import PROTOCOL, Record
 from ttabench.store.record_values import check_values
 from ttabench.store.stored_environment import StoredEnvironment
@@ -24,7 +25,6 @@ UNKNOWN = StoredCode()
 OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
-LONGEST = 64 << 20  # bytes of a line
 LONGEST_REASON = 4000  # characters; a longer one takes a terminal minutes to lay out
 ROUNDING = 1e-6  # of an accuracy, in points
 
@@ -32,16 +32,6 @@ ROUNDING = 1e-6  # of an accuracy, in points
 def name_key(digest: str, name: str) -> str:
     """What stands for a definition in a line of code: 12 hex digits for its hash and its name."""
     return hashlib.sha256(f"{digest} {name}".encode()).hexdigest()[:12]
-
-
-def generation(shard: Path) -> int:
-    """The generation in the first line of a shard; 0 for the first format and for incomplete shards."""
-    with shard.open("rb") as file:
-        line = file.readline(LONGEST)
-    try:
-        return int(decode(line.removesuffix(b"\n"), first_format=True).get("generation", 0))
-    except (Damaged, ValueError, TypeError, OverflowError):
-        return 0
 
 
 def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NONE) -> Iterator[Record]:

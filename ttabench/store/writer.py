@@ -17,7 +17,7 @@ from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import code_of
-from ttabench.store import shards
+from ttabench.store import new_records, shards
 from ttabench.system.checked_lines import encode
 from ttabench.system.environment import device_kind, machine, processor, versions
 from ttabench.system.files import writing
@@ -73,7 +73,7 @@ class Writer:
         if self._file is not None and os.fstat(self._file).st_size:
             return b""
         folder = self.path.parent
-        generation = 1 + max(map(shards.generation, folder.glob("*.jsonl")), default=0)
+        generation = 1 + max(map(new_records.generation, folder.glob("*.jsonl")), default=0)
         if self._file is None:
             with writing(folder, ANOTHER):
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)

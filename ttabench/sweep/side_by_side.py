@@ -26,6 +26,7 @@ from ttabench.errors import UserError
 from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
+from ttabench.store.attestations import SIDE_BY_SIDE
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
 from ttabench.sweep.verify import copied_paths
 
@@ -130,7 +131,7 @@ class SideBySide:
     folders  where each of them keeps the states of its streams.
     """
 
-    name = "side by side"
+    name = SIDE_BY_SIDE
     varies = True
     accepted: Sequence[str] = ()
 

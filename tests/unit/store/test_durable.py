@@ -79,7 +79,7 @@ def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
     store: Store, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1.7e9)
-    monkeypatch.setattr("ttabench.store.shards.generation", lambda shard: 1)
+    monkeypatch.setattr("ttabench.store.new_records.generation", lambda shard: 1)
     accuracy_of = {}
     for accuracy in (10.0, 90.0):
         writer = store.writer()

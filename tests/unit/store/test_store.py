@@ -475,7 +475,7 @@ def test_between_writers_side_by_side_the_later_result_wins(
         one, two = store.writer(), store.writer()
         one.append(other)
         two.append(other)  # both are open: of one generation, or neighbours
-        monkeypatch.setattr("ttabench.store.shards.generation", lambda shard: 1)
+        monkeypatch.setattr("ttabench.store.new_records.generation", lambda shard: 1)
         for writer, hour, accuracy in ((one, first_hour, 1.0), (two, 2, 2.0)):
             monkeypatch.setattr("ttabench.store.writer.time.time", lambda hour=hour: 3600.0 * hour)
             writer.append(with_accuracy(result, accuracy))

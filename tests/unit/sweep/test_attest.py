@@ -244,13 +244,43 @@ def test_cells_that_the_folder_does_not_have_show_nothing(swept: Path, change: C
     change(ENTROPY)
     (measured,) = outcome_of(swept).measured
     assert not stale(swept)
-    digest = "0" * 16
+    ((_, digest),) = of_line(swept)["cells"]
     edit(swept, lambda line: {**line, "cells": [[measured, digest], ["f" * 64, digest]]})
     assert stale(swept) == {"tent"}
     evidence = Attestations.read(swept)
     assert (evidence.steps, evidence.cells) == (0, 0)
     edit(swept, lambda line: {**line, "cells": [[measured, digest]]})
     assert not stale(swept)
+
+
+@pytest.mark.parametrize("way", ["measured again", "unknown", None])
+def test_bits_that_are_not_the_stored_ones_show_nothing(swept: Path, change: Change, way: str | None) -> None:
+    """Else a made-up line that names any cell of the folder would make stale cells fresh."""
+    change(ENTROPY)
+    (measured,) = outcome_of(swept).measured
+    ((_, digest),) = of_line(swept)["cells"]
+    made_up = [[measured, "0" * 16]]
+    edit(swept, lambda line: {**line, "way": way, "cells": made_up})
+    assert stale(swept) == {"tent"}
+    edit(swept, lambda line: {**line, "cells": [[measured, digest], *made_up]})
+    assert stale(swept) == {"tent"}
+    edit(swept, lambda line: {**line, "cells": [[measured, digest]]})
+    assert not stale(swept)
+
+
+def test_the_bits_of_the_last_result_of_a_cell_count(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    (measured,) = outcome_of(swept).measured
+    result = Store.at(swept).latest()[measured].result
+    writer = Store.at(swept).writer()
+    flipped = bytes([~result.correct[0] & 255, *result.correct[1:]])
+    right = sum(map(int.bit_count, flipped))
+    accuracy = 100 * right / result.n_images
+    writer.append(replace(result, correct=flipped, accuracy=accuracy))
+    writer.close()
+    assert stale(swept) == {"tent"}
+    assert Store.at(swept).merge()
+    assert stale(swept) == {"tent"}
 
 
 def test_attested_cells_stay_attested_when_shards_are_merged_or_cells_are_measured_again(
@@ -425,9 +455,14 @@ def test_what_is_accepted_of_the_old_code_needs_the_old_code(
     assert "--accept-old is about branches of the old code; give its checkout with --old." in output.err
 
 
+def of_line(folder: Path) -> dict[str, Any]:
+    """What the one line of the attestations says."""
+    return decode((folder / FILE).read_bytes().rstrip(b"\n"))
+
+
 def edit(folder: Path, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change the one line of the attestations, with a checksum that fits."""
-    line = decode((folder / FILE).read_bytes().rstrip(b"\n"))
+    line = of_line(folder)
     del line["sum"]
     (folder / FILE).write_bytes(encode(changed(line)))
 
