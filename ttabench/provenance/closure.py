@@ -55,10 +55,18 @@ class Code:
 
     source  SHA-256 (hex) over all that is reached, without names; "" for no code.
     texts   definition → 16 hex digits of its text alone.
+    roots   where the code is entered.
+    edges   definition → what it refers to.
     """
 
     source: str = ""
     texts: Mapping[Node, str] = field(default_factory=dict)
+    roots: tuple[Node, ...] = ()
+    edges: Mapping[Node, tuple[Node | str, ...]] = field(default_factory=dict)
+
+    def source_with(self, texts: Mapping[Node, str]) -> str:
+        """The hash if definitions had these texts, and referred to the same as now."""
+        return _source(self.roots, self.edges, texts)
 
 
 @dataclass(frozen=True)
@@ -195,12 +203,19 @@ def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Nod
 
     cut   module → definitions that its code refers to and does not use.
     """
-    start = list(dict.fromkeys(roots))
+    start = tuple(dict.fromkeys(roots))
     reached = _reached(start, graph, cut or {})
     edges = {node: _edges(node, found, reached) for node, found in reached.items()}
-    hashes = _hashed(edges, {node: found.text for node, found in reached.items()})
+    texts = {node: found.text for node, found in reached.items()}
+    return Code(_source(start, edges, texts), texts, start, edges)
+
+
+def _source(
+    start: Iterable[Node], edges: Mapping[Node, tuple[Node | str, ...]], texts: Mapping[Node, str]
+) -> str:
+    hashes = _hashed(edges, texts)
     text = "\n".join(sorted(hashes[node] for node in start))
-    return Code(hashlib.sha256(text.encode()).hexdigest(), {node: f.text for node, f in reached.items()})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _reached(start: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Node]]) -> dict[Node, _Found]:

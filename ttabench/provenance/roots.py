@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from ttabench.provenance import closure as closure_of
 from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
 from ttabench.provenance.module_facts import absolute, keep
 from ttabench.provenance.modules import (
@@ -31,13 +32,20 @@ class Code:
 
     source       SHA-256 (hex) over all definitions that are reached, without names; "" for no code.
     definitions  ``package/module.py: name`` → 16 hex digits of the text of this definition alone.
+    reached      the same with what each definition refers to.
     """
 
     source: str = ""
     definitions: Mapping[str, str] = field(default_factory=dict)
+    reached: closure_of.Code = field(default_factory=closure_of.Code, repr=False, compare=False)
 
     def __hash__(self) -> int:
         return hash(self.source)
+
+    def refers_as(self, then: Code) -> bool:
+        """Whether definitions refer to the same as in `then`, of which hashes of texts are known."""
+        texts = {node: then.definitions.get(shown(node), text) for node, text in self.reached.texts.items()}
+        return self.reached.source_with(texts) == then.source
 
 
 NO_CODE = Code()
@@ -203,7 +211,7 @@ def code_by_kind(
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", OWN_TEXT, "")] if prefix else ()
     made = closure(roots, graph(whole), {point.module: _unnamed(point, named)})
     keep()
-    return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())})
+    return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())}, made)
 
 
 def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:

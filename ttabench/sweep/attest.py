@@ -140,9 +140,11 @@ def groups_of(store: Store) -> list[Group]:
 
 
 def texts_of(now: Mapping[str, str], then: Mapping[str, str]) -> Iterator[str]:
-    """The definitions of `now` whose text no definition of `then` has."""
+    """The definitions of `now` that had another text in `then`, or are new with a text that nothing had."""
     before = set(then.values())
-    return (name for name, text in now.items() if text not in before)
+    return (
+        name for name, text in now.items() if (then[name] != text if name in then else text not in before)
+    )
 
 
 def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome | Shown | CellProgress]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from ttabench.provenance import forget
 from ttabench.provenance.executed import Executed
+from ttabench.provenance.roots import Code
 from ttabench.provenance.shown_definitions import functions_of
-from ttabench.provenance.staleness import code_of
+from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
@@ -17,9 +18,18 @@ from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
 
 __all__ = ["MeasuredAgain"]
 
+OTHER_REFERENCES = (
+    f"{REFERENCES}, and results do not store what it was; give the code before the change with --old CHECKOUT"
+)
+OLD_BRANCHES = "branches that only its old text has; --old CHECKOUT shows them"
+
 
 class MeasuredAgain:
-    """Only the kind of machine that made the results gives the same bits, and a GPU never does."""
+    """Only the kind of machine that made the results gives the same bits, and a GPU never does.
+
+    Results store hashes of texts, not texts. So a branch that was removed is not seen where definitions refer
+    to the same as before; `accepted` says so.
+    """
 
     name = "measured again"
     varies = False
@@ -40,12 +50,15 @@ class MeasuredAgain:
             elif machine_of(environment) != machine_of(here("cpu", first.result.cell)):
                 processor = environment.get("processor", "unknown")
                 outcome.left[group.key] = f"they were measured on another kind of machine ({processor})"
+            elif not code_of(first.result.cell).refers_as(Code(first.source, first.definitions)):
+                outcome.refused[group.key] = OTHER_REFERENCES
             else:
                 self._groups.append(group)
         return self._groups
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
         functions = functions_of(changed)
+        self.accepted = [f"{name}: {OLD_BRANCHES}" for name in sorted(changed)]
         self._executed = Executed(functions)
         return dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
 

@@ -46,7 +46,8 @@ class Change:
             if not changed or not any(name in code.definitions for name in changed):
                 return code
             texts = {name: f"{version:016}" for name in changed if name in code.definitions}
-            return Code(f"{version:04}{code.source[4:]}", {**code.definitions, **texts})
+            other = f"{version:04}{code.source[4:]}"
+            return replace(code, source=other, definitions={**code.definitions, **texts})
 
         true = roots.current_code
         self._set(staleness, "current_code", lambda *a, **k: made(true(*a, **k)))
@@ -153,6 +154,36 @@ def test_an_earlier_refusal_of_what_did_not_run_does_not_hold(swept: Path, chang
 def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) -> None:
     change("ttabench/corruptions/constants.py: FOG")
     assert all("is no function" in why for why in outcome_of(swept).refused.values())
+
+
+def test_a_definition_that_refers_to_something_else_is_refused_without_the_old_code(
+    swept: Path, change: Change
+) -> None:
+    """It may stand in a branch that no measured cell takes, and its text is the same."""
+    change(ENTROPY)
+
+    def other(data: dict[str, Any]) -> dict[str, Any]:
+        return {**data, "source": f"0000{data['source'][4:]}"} if "source" in data else data
+
+    edit_lines(swept, other)  # the hash covers texts, which are unchanged, and references
+    outcome = outcome_of(swept)
+    assert not outcome.same
+    assert outcome.refused
+    assert all("what definitions refer to changed" in why for why in outcome.refused.values())
+    assert all(why.endswith("with --old CHECKOUT") for why in outcome.refused.values())
+    assert not (swept / FILE).exists()
+
+
+def test_texts_that_two_definitions_exchanged_are_changed() -> None:
+    then, now = {"a": "1", "b": "2", "c": "3"}, {"a": "2", "b": "1", "d": "3", "e": "4"}
+    assert [*attesting.texts_of(now, then)] == ["a", "b", "e"]
+
+
+def test_what_is_not_seen_of_the_old_code_is_said(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome = outcome_of(swept)
+    assert outcome.accepted == of_line(swept)["accepted"] == [f"{ENTROPY}: {measured_again.OLD_BRANCHES}"]
+    assert any(ENTROPY in line and "--old CHECKOUT" in line for line in attesting.summary(outcome))
 
 
 def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -> None:
