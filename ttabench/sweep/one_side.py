@@ -34,7 +34,8 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.protocol import RAMP, Protocol, parse_stream
-from ttabench.provenance import forget
+from ttabench.provenance import forget, roots
+from ttabench.provenance.closure import BODY
 from ttabench.provenance.executed import Executed
 from ttabench.provenance.operations import Operations
 from ttabench.provenance.shown_definitions import functions_of, node_of
@@ -88,6 +89,11 @@ class Side:
         forget()
         codes = [code_of(Cell.from_json(cell)) for cell in cells]
         return [[code.source, dict(code.definitions)] for code in codes]
+
+    def references(self, cells: Sequence[dict[str, Any]]) -> list[dict[str, list[str]]]:
+        """For the code of each cell: definition → what it refers to, in the order of its text."""
+        codes = [code_of(Cell.from_json(cell)) for cell in cells]
+        return [{shown: _targets(shown) for shown in code.definitions} for code in codes]
 
     def watch(self, changed: Sequence[str]) -> dict[str, Any]:
         """Note what runs of these definitions; what `side_by_side` compares of their text.
@@ -205,6 +211,18 @@ class Side:
             if texts := [text for line, text in lacking if line not in for_gpus]:
                 found[shown] = texts
         return found
+
+
+def _targets(shown: str) -> list[str]:
+    """What a definition refers to; nothing for whole modules, whose text has the names."""
+    place, _, qualified = shown.partition(": ")
+    if not qualified:
+        return []
+    name, _, member = qualified.partition(".")
+    module = place.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    node = module, BODY if name == "statements" else name, member
+    found = roots.graph(frozenset()).found(node, frozenset())
+    return [roots.shown(each) if isinstance(each, tuple) else each for each in found.targets]
 
 
 class FewImages:

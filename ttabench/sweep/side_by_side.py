@@ -24,6 +24,7 @@ from typing import Any
 from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.provenance.executed import NOT_AT_ALL
+from ttabench.provenance.shown_definitions import functions_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import SIDE_BY_SIDE
@@ -143,6 +144,7 @@ class SideBySide:
         self._codes: list[list[Any]] = []
         self._cells: list[dict[str, Any]] = []
         self._after: set[str] = set()
+        self._others: dict[tuple[str, str], frozenset[str]] = {}
         self._alike: set[tuple[str, ...]] = set()
         self._whole = True
 
@@ -166,10 +168,22 @@ class SideBySide:
                 outcome.left[group.key] = f"{self._old} has not the code of these results"
                 continue
             changed = [*texts_of(texts, old_texts), *(f"{name}{OLD}" for name in texts_of(old_texts, texts))]
+            others = self._with_other_references(group, old, old_texts, texts)
+            changed += [*others, *(f"{name}{OLD}" for name in others if name in old_texts)]
             group = replace(group, changed=frozenset(changed))
             if self._read_alike(group, outcome):
                 joined[before, now, *_kind(group.records[0])].append(group)
         return [_joined(parts) for parts in joined.values()]
+
+    def _with_other_references(
+        self, group: Group, old: str, old_texts: Mapping[str, str], texts: Mapping[str, str]
+    ) -> frozenset[str]:
+        """The definitions that have the same text and refer to something else; asked once for two codes."""
+        key = old, group.key[1]
+        if key not in self._others:
+            (then,), (now,) = self._both("references", cells=[group.records[0].data["cell"]])
+            self._others[key] = frozenset(with_other_references(texts, now, old_texts, then))
+        return self._others[key]
 
     def _read_alike(self, group: Group, outcome: Outcome) -> bool:
         """Whether both codes read the same for all cells of a group, if code that reads images changed."""
@@ -204,6 +218,8 @@ class SideBySide:
             unshown |= dict.fromkeys(
                 changed, "branches for a GPU are not word for word those of the old code"
             )
+        tables = {*after} & {*frozenset().union(*self._others.values())} - functions_of(after).keys()
+        unshown |= dict.fromkeys(tables, "it refers to something else and is no function; measure again")
         return {name: why for name, why in unshown.items() if not name.startswith(READING)}
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
@@ -226,6 +242,33 @@ class SideBySide:
     def check_code(self) -> None:
         if self._both("code", cells=self._cells) != self._codes:
             raise code_changed()
+
+
+def with_other_references(
+    texts: Mapping[str, str],
+    now: Mapping[str, Sequence[str]],
+    old_texts: Mapping[str, str],
+    then: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    """The definitions that have a text of before and refer to other definitions.
+
+    texts, old_texts  definition → hash of its text, in which references are numbers.
+    now, then         definition → what it refers to. What has a new name and the same text is the same.
+    """
+    gone: dict[str, list[str]] = defaultdict(list)
+    for name in old_texts.keys() - texts.keys():
+        gone[old_texts[name]].append(name)
+
+    def same(one: str, other: str) -> bool:
+        return one == other or (other not in old_texts and one in gone[texts.get(other, "")])
+
+    for name, text in texts.items():
+        names = [name] if name in old_texts else gone[text]
+        before = [then[each] for each in names if old_texts[each] == text]
+        if before and not any(
+            len(targets) == len(now[name]) and all(map(same, targets, now[name])) for targets in before
+        ):
+            yield name
 
 
 def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:

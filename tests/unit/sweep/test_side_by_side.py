@@ -28,7 +28,7 @@ from ttabench.store.attestations import FILE
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep.attest import Group, Outcome
 from ttabench.sweep.one_side import FewImages, Side, few, make_images, varied
-from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, _kind
+from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, _kind, with_other_references
 from ttabench.system.checked_lines import decode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -155,6 +155,59 @@ def test_what_is_no_old_code_of_the_results(swept: Path, after: Path, tmp_path: 
         "has not the code of these results" in each["why"] for each in json.loads(itself.out)["not_tried"]
     )
     assert not (swept / FILE).exists()
+
+
+def test_another_reference_in_a_branch_that_never_runs_is_a_change(swept: Path, after: Path) -> None:
+    """The text of the function is the same: references are numbers in it."""
+    change(after, *EXTRACTED)
+    stream, order = "ttabench/measure/image_stream.py", "class_by_class(labels, seed) if"
+    change(after, (order, order.replace("class_by_class", "class_by_score")), file=stream)
+    change(
+        after,
+        ("def class_by_class(", "def class_by_score(labels: NDArray[np.int64], seed: int) -> Any:\n"
+         "    return np.arange(len(labels))\n\n\ndef class_by_class("),
+        file=stream,
+    )  # fmt: skip
+    without = run(after, "attest", swept, "--dry-run", "--json")
+    assert all("--old CHECKOUT" in each["why"] for each in json.loads(without.out)["refused"])
+    assert not json.loads(without.out)["to_try"]
+    listed = run(after, "attest", swept, "--old", ROOT, "--dry-run", "--json")
+    changed = [{*each["changed"]} for each in json.loads(listed.out)["to_try"]]
+    assert len(changed) == 2
+    assert all({f"{stream}: put_in_order", f"{stream}: put_in_order{OLD}"} <= each for each in changed)
+
+
+def test_which_definitions_refer_to_something_else() -> None:
+    then = {"f": ["a", "x:log"], "g": ["f"], "a": [], "b": [], "T": ["a"]}
+    old_texts = {"f": "1", "g": "2", "a": "3", "b": "3", "T": "4"}
+
+    def others(texts: dict[str, str], **now: list[str]) -> list[str]:
+        return [*with_other_references({**old_texts, **texts}, {**then, **now}, old_texts, then)]
+
+    assert others({}) == []
+    assert others({}, f=["b", "x:log"]) == ["f"]  # although b has the text of a
+    assert others({}, f=["a", "x:exp"], T=["b"]) == ["f", "T"]
+    assert others({}, f=["a"]) == ["f"]
+    assert others({"f": "5"}, f=["b"]) == []  # its text is a change already
+    moved = {"f": "1", "n": "3", "g": "2", "T": "4"}
+    now = {"f": ["n", "x:log"], "n": [], "g": ["f"], "T": ["n"]}
+    assert [*with_other_references(moved, now, old_texts, then)] == []  # a new name of the same text
+    assert [*with_other_references({**moved, "b": "3"}, {**now, "b": [], "n": ["b"]}, old_texts, then)] == [
+        "n"
+    ]
+
+
+def test_a_table_that_refers_to_something_else_cannot_be_shown(tmp_path: Path) -> None:
+    class Answers:
+        def __init__(self) -> None:
+            of: dict[str, Any] = {"values": [], "unknown": [], "for_gpus": [], "constants": {}}
+            self.send, self.receive = lambda *ask, **more: None, lambda: of
+
+    sides: Any = [Answers(), Answers()]
+    way = SideBySide(tmp_path, sides, [tmp_path, tmp_path])
+    table, function = f"{SCORING}: Evaluation", f"{SCORING}: evaluate"
+    way._others["", ""] = frozenset([table, function])
+    assert way.watch(frozenset([table, function, f"{SCORING}: autocast"])).keys() == {table}
 
 
 def test_cells_with_other_numbers_of_images_are_not_joined(cell: Cell) -> None:
