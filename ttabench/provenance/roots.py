@@ -96,6 +96,7 @@ NETWORKS = _nodes("models.architectures.build:build")
 OF_OTHERS = _nodes(  # for networks that ttabench did not train
     "models.external.external_model:ExternalModel.wrap", "measure.any_network:SourceOfAnyNetwork"
 )
+SOURCE = "ttabench.measure.source_access"
 EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixes of their networks
 
 OUTSIDE: Mapping[str, str] = {
@@ -316,9 +317,14 @@ def _family(dataset: str) -> str:
 
 
 @cache
-def shared_code(dataset: str) -> str:
-    """SHA-256 (hex) of the code that source data and networks of a dataset depend on."""
-    roots = [*_nodes("measure.source_access:SourceImages"), *READERS[_family(dataset)], *NETWORKS]
+def shared_code(dataset: str, provider: str = SOURCE) -> str:
+    """SHA-256 (hex) of the code that source data and networks of a dataset depend on.
+
+    provider  the module of the class that gives the source data. It counts whole: methods call its members,
+              and which of them does not matter here.
+    """
+    whole: set[Node] = {(module, WHOLE, "") for module in (SOURCE, provider)}
+    roots = [*sorted(whole), *READERS[_family(dataset)], *NETWORKS]
     return closure(roots, graph(frozenset())).source
 
 

@@ -222,8 +222,8 @@ class Worker:
         own = resolve_model(cell.arch, dataset).trainable
         kind = SourceImages if own else SourceOfAnyNetwork
         whole = undrawn(dataset)  # whose training images a draw has
-        identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name))
-        cache = SourceCache(cache_dir() / "source", identity if own else (*identity, kind.__name__))
+        identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name, kind.__module__))
+        cache = SourceCache(cache_dir() / "source", identity)
         method = prepared_method(cls, classifier, config, cell.seed, dataset, self.device, kind, cache)
         settings_alarm = ""
         if cls.check is not Method.check:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.other_code import Edits, forget
-from ttabench.provenance.roots import current_code
+from ttabench.provenance.roots import current_code, shared_code
 
 UPDATES, TENT = "ttabench.nn.updates", "ttabench_methods.tent"
 BETAS = ("betas=(momentum, 0.999)", "betas=(momentum, 0.99)")
@@ -129,3 +129,22 @@ def test_what_runs_on_a_stream_counts_there_alone(edits: Edits) -> None:
         "gradual",
         "ccc",
     }
+
+
+STATISTICS, ELSEWHERE = "ttabench.measure.source_statistics", "ttabench.measure.any_network"
+SUMMARIES = {
+    "quantiles": (STATISTICS, ("def quantiles(", "def quantiles(_more=0, *, "), True),
+    "the images of a summary": ("ttabench.measure.source_access", ("BATCH = 128", "BATCH = 64"), True),
+    "quantiles of networks from elsewhere": (ELSEWHERE, ("invert(counts", "-invert(counts"), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SUMMARIES)
+def test_what_summarises_source_data_counts_for_the_summaries_that_are_kept(edits: Edits, what: str) -> None:
+    def codes() -> list[str]:
+        return [shared_code("digits-c"), shared_code("digits-c", ELSEWHERE)]
+
+    module, change, everywhere = SUMMARIES[what]
+    (own, other), _ = codes(), edits.edit(module, change)
+    after = codes()
+    assert (after[0] != own, after[1] != other) == (everywhere, True)

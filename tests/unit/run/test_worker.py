@@ -191,7 +191,8 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(worker, "resolve_model", resolve_model)
     monkeypatch.setattr(worker, "find_method", lambda name: {"toy": Toy}[name])
     monkeypatch.setattr(worker, "forbidden_imports", lambda module: [])  # this file imports datasets
-    monkeypatch.setattr(worker, "shared_code", {"pixels": "code", "other": "other code"}.__getitem__)
+    codes = {"pixels": "code", "other": "other code"}
+    monkeypatch.setattr(worker, "shared_code", lambda name, provider: f"{codes[name]} of {provider}")
     monkeypatch.setattr(worker, "source_forward", source_forward)
     return made
 
@@ -672,8 +673,19 @@ def test_what_the_source_gives_is_that_of_the_classifier_which_asks(
     assert blunt > sharp + 0.01 > sharper + 0.02
 
 
-def test_source_data_are_kept_on_disk(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_source_data(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """From now on: what folders of source data are opened with."""
     caches: list[tuple[Any, ...]] = []
+
+    def source_cache(*asked: Any) -> str:
+        caches.append(asked)
+        return "cache"
+
+    monkeypatch.setattr(worker, "SourceCache", source_cache)
+    return caches
+
+
+def test_source_data_are_kept_on_disk(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[Any, ...]] = []
     original = worker.SourceImages
 
@@ -681,17 +693,26 @@ def test_source_data_are_kept_on_disk(setting: Setting, monkeypatch: pytest.Monk
         given.append(asked)
         return original(*asked)
 
-    def source_cache(*asked: Any) -> str:
-        caches.append(asked)
-        return "cache"
-
+    source_images.__module__ = "provider"
     monkeypatch.setattr(worker, "SourceImages", source_images)
-    monkeypatch.setattr(worker, "SourceCache", source_cache)
+    caches = keep_source_data(monkeypatch)
     setting.run(CELL)
     setting.run(replace(CELL, seed=1))
-    assert caches == [(worker.cache_dir() / "source", ("f" * 64, "c" * 64, "code"))] * 2
+    folder = worker.cache_dir() / "source"
+    assert caches == [(folder, ("f" * 64, "c" * 64, "code of provider"))] * 2
     _, needs, device, _, cache = given[0]
     assert (needs, device, cache) == (Toy.needs, "cpu", "cache")
+
+
+def test_source_data_of_networks_from_elsewhere_are_kept_by_their_own_code(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = SimpleNamespace(recall=lambda sha256: setting.loaded, trainable=False)
+    monkeypatch.setattr(worker, "resolve_model", lambda *_: loaded)
+    caches = keep_source_data(monkeypatch)
+    setting.run(CELL)
+    [(_, (_, _, code))] = caches
+    assert code == "code of ttabench.measure.any_network"
 
 
 def test_nothing_is_kept_from_one_network_or_dataset_to_another(setting: Setting) -> None:
