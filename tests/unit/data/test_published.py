@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
+from tests.unit import other_code
 from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
@@ -307,6 +308,26 @@ def test_decoded_images_are_kept_and_noticed_when_changed(
         spoilt[0] ^= 255
         np.save(path, spoilt)
     assert (TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images == first).all()
+
+
+def test_images_are_decoded_again_after_a_change_of_the_code_that_decodes(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    request.addfinalizer(other_code.forget)
+    edits = other_code.Edits(monkeypatch)
+    reader = "ttabench.data.files.read_image"
+
+    def kept() -> int:
+        TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
+        return len(list((tmp_path / "cache" / "decoded").glob("*.npy")))
+
+    assert (kept(), kept()) == (1, 1)
+    for number, name in enumerate(("decode", "read_checked", "read_image", "_rgb", "_resize_and_crop"), 2):
+        edits.edit(reader, (f"def {name}(", f"def {name}(_more=0, *, "))
+        assert (name, kept()) == (name, number)
+    monkeypatch.setattr("ttabench.data.files.decoded_cache.version", lambda name: f"another {name}")
+    assert kept() == number + 1
 
 
 def test_the_cache_of_decoded_images_stays_in_its_budget(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,11 @@ from numpy.typing import NDArray
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.read_image import Fit, decode
 from ttabench.errors import UserError
+from ttabench.provenance import code_from
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, replacing, writing
 
 BUDGET_GB = 32.0
-DECODER_VERSION = 2
-"""Increased whenever the same files are decoded into other pixels."""
 
 
 def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
@@ -31,7 +32,7 @@ def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> N
     deleted first. A cached array that was changed on disk is made again.
     Raises UserError where an image cannot be read or the cache cannot be written.
     """
-    path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-v{DECODER_VERSION}.npy"
+    path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-{_made_with()}.npy"
     shape = (len(files), size, size, 3)
     if not _is_unchanged(path, shape):
         with writing(f"the cache {path.parent}", "set TTABENCH_CACHE to a folder with space"):
@@ -39,6 +40,12 @@ def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> N
     with contextlib.suppress(OSError):
         os.utime(path.with_suffix(".json"))
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _made_with() -> str:
+    """8 hex digits for the code that decodes and for the library that it calls."""
+    made = f"{code_from('ttabench.data.files.read_image', 'decode')} {version('pillow')}"
+    return hashlib.sha256(made.encode()).hexdigest()[:8]
 
 
 def _is_unchanged(path: Path, shape: tuple[int, ...]) -> bool:
