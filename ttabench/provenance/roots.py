@@ -75,21 +75,23 @@ STREAMS = {  # by what stands in place of a corruption
     "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
 FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
+DECODER = _nodes("data.files.read_image:decode")  # behind the cache of decoded images
 READERS = {  # by the first words of a dataset's name; the first that fits counts
     "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
     "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
-    "stream of CCC": _nodes("data.own.ccc_shards:CCCShards"),
-    "domains": _nodes("data.own.domain_folders:DomainFolders"),
-    "images": _nodes("data.own.plain_images:PlainImages"),
+    "stream of CCC": (*_nodes("data.own.ccc_shards:CCCShards"), *DECODER),
+    "domains": (*_nodes("data.own.domain_folders:DomainFolders"), *DECODER),
+    "images": (*_nodes("data.own.plain_images:PlainImages"), *DECODER),
+    # A name does not say whether it is of arrays or of folders; the decoder would make arrays stale.
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
-    "imagenet-c[": _nodes("data.published.imagenet_subset:ImageNetSubset"),
-    "imagenet-c": _nodes("data.published.imagenet:ImageNetC"),
-    "imagenet-r[": _nodes("data.published.own_head:OwnHead"),
-    "imagenet-a[": _nodes("data.published.own_head:OwnHead"),
-    "imagenet-": _nodes("data.published.natural_shifts:NaturalImageNet"),
-    "folders": _nodes("data.published.imagenet:TinyImageNetC"),
+    "imagenet-c[": (*_nodes("data.published.imagenet_subset:ImageNetSubset"), *DECODER),
+    "imagenet-c": (*_nodes("data.published.imagenet:ImageNetC"), *DECODER),
+    "imagenet-r[": (*_nodes("data.published.own_head:OwnHead"), *DECODER),
+    "imagenet-a[": (*_nodes("data.published.own_head:OwnHead"), *DECODER),
+    "imagenet-": (*_nodes("data.published.natural_shifts:NaturalImageNet"), *DECODER),
+    "folders": (*_nodes("data.published.imagenet:TinyImageNetC"), *DECODER),
 }
 DRAWN = _nodes("data.drawn:Drawn")  # of which some images are measured: ``digits-c[100]``
 NETWORKS = _nodes("models.architectures.build:build")
@@ -111,7 +113,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.data.data_root": "is a folder",
     "ttabench.data.files.fingerprint": "is in the identity of a result",
     "ttabench.data.own.manifest": "describes a folder; its file is in the fingerprint",
-    "ttabench.data.files.decoded_cache": "keeps images; its files are named by what makes them",
+    "ttabench.data.files.decoded_cache": "keeps images; what decodes them is a root of its readers",
     "ttabench.data.files.generated_cache": "keeps images; its files are named by what makes them",
     "ttabench.data.fetch": "downloads; data have a fingerprint",
     "ttabench.system.environment": "names machines, versions and folders, which are stored beside a result",

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.other_code import Edits, forget
+from ttabench.provenance import roots
+from ttabench.provenance.closure import closure
 from ttabench.provenance.roots import current_code, shared_code
 
 UPDATES, TENT = "ttabench.nn.updates", "ttabench_methods.tent"
@@ -148,3 +150,40 @@ def test_what_summarises_source_data_counts_for_the_summaries_that_are_kept(edit
     (own, other), _ = codes(), edits.edit(module, change)
     after = codes()
     assert (after[0] != own, after[1] != other) == (everywhere, True)
+
+
+OF_FILES = {
+    "imagenet-c": "imagenet-c", "a subset": "imagenet-c[5000]", "imagenet-r": "imagenet-r",
+    "an own head": "imagenet-r[200-way]", "imagenet-v2": "imagenet-v2", "tinyimagenet-c": "tinyimagenet-c",
+    "some of its images": "tinyimagenet-c[100]", "domains": "mine-domains-local", "CCC": "base-ccc-local",
+    "a folder of images": "mine-images-local",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["decode", "read_checked", "read_image", "_rgb", "_resize_and_crop"])
+def test_what_decodes_files_counts_for_all_that_read_files(edits: Edits, name: str) -> None:
+    def codes() -> dict[str, str]:
+        found = {kind: current_code("tent", dataset, "fog").source for kind, dataset in OF_FILES.items()}
+        foreign = "mine-images-local(0.5)"
+        return found | {
+            "foreign": current_code("tent", "digits-c", "fog", contamination=foreign).source,
+            "digits-c": code(), "cifar10-c": current_code("tent", "cifar10-c", "fog").source,
+        }  # fmt: skip
+
+    before = codes()
+    edits.edit("ttabench.data.files.read_image", (f"def {name}(", f"def {name}(_more=0, *, "))
+    after = codes()
+    assert {kind for kind in before if after[kind] == before[kind]} == {"digits-c", "cifar10-c"}
+
+
+def test_each_reader_of_the_cache_of_decoded_images_has_the_decoder_as_a_root() -> None:
+    """But for own datasets: those of arrays have the same names as those of folders."""
+
+    def reads_files(family: str) -> bool:
+        graph = roots.Graph(lambda module: roots._module(module, frozenset()))
+        return ("ttabench.data.files.decoded_cache", "decoded", "") in closure(
+            roots.READERS[family], graph
+        ).texts
+
+    lacking = {family for family, nodes in roots.READERS.items() if not {*roots.DECODER} <= {*nodes}}
+    assert {family for family in lacking if reads_files(family)} == {"own"}
