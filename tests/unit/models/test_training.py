@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
@@ -413,9 +414,45 @@ def test_where_torch_cannot_compile_training_goes_on_without(monkeypatch: pytest
     with pytest.warns(
         UserWarning, match=r"torch\.compile does not work here \(Failed to find C compiler\.\);"
     ):
-        assert torch.equal(forward(x), net(x))
-    assert torch.equal(forward(x), net(x))
+        assert torch.equal(forward.attempt(lambda: forward(x)), net(x))
+    assert torch.equal(forward.attempt(lambda: forward(x)), net(x))
     assert len(tried) == 1
+
+
+def test_where_the_compiler_fails_backwards_the_first_step_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no kernel")
+
+    backend = aot_autograd(
+        fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=fails
+    )  # fmt: skip
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda net: real(net, backend=backend))
+    x = torch.arange(6.0).view(3, 2)
+    plain = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    net = copy.deepcopy(plain)
+    forward = training.Compiled(net)
+
+    def step() -> torch.Tensor:
+        net.zero_grad()
+        loss = forward(x).square().sum()
+        torch.autograd.backward(loss)
+        return loss
+
+    with pytest.warns(UserWarning, match=r"torch\.compile does not work here \(.*no kernel"):
+        forward.attempt(step)
+    torch.autograd.backward(plain(x).square().sum())
+    for ours, expected in zip(net.parameters(), plain.parameters(), strict=True):
+        assert ours.grad is not None
+        assert expected.grad is not None
+        assert torch.equal(ours.grad, expected.grad)
+    for mine, other in zip(net.buffers(), plain.buffers(), strict=True):
+        assert torch.equal(mine, other)
 
 
 def test_what_a_compiled_network_raises_later_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,6 +463,6 @@ def test_what_a_compiled_network_raises_later_is_an_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch, "compile", lambda net: compiled)
     forward = training.Compiled(torch.nn.Identity())
-    assert forward(torch.ones(1)).item() == 2
+    assert forward.attempt(lambda: forward(torch.ones(1))).item() == 2
     with pytest.raises(RuntimeError, match="out of memory"):
-        forward(torch.full((1,), 6.0))
+        forward.attempt(lambda: forward(torch.full((1,), 6.0)))

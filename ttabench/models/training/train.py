@@ -178,12 +178,16 @@ class _Run:
             right = (logits.detach().argmax(1) == labels[part]).sum()
             return loss, torch.stack((loss.detach(), right.float()))
 
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.parts:
-            noted = self.parts.backward(loss_of, len(x), seed)
-        else:
+        def set_gradients() -> Tensor:
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.parts:
+                return self.parts.backward(loss_of, len(x), seed)
             loss, noted = loss_of(slice(None))
             torch.autograd.backward(loss)
+            return noted
+
+        forward = self.forward
+        noted = forward.attempt(set_gradients) if isinstance(forward, Compiled) else set_gradients()
         if recipe.clip:
             nn.utils.clip_grad_norm_(self.classifier.net.parameters(), recipe.clip)
         self.optimizer.step()
@@ -272,10 +276,20 @@ class Compiled:
         self._worked = False
 
     def __call__(self, x: Tensor) -> Tensor:
+        return self._forward(x)
+
+    def attempt(self, step: Callable[[], Tensor]) -> Tensor:
+        """What `step` returns, which goes through the network, forwards and backwards.
+
+        Both are compiled when first used, so the first step that fails is made again, uncompiled.
+        """
         if self._worked:
-            return self._forward(x)
+            return step()
+        before = [buffer.clone() for buffer in self._net.buffers()]
         try:
-            logits = self._forward(x)
+            noted = step()
+        except UserError:
+            raise
         except Exception as problem:  # torch has many exceptions for this
             warnings.warn(
                 f"torch.compile does not work here ({first_line(problem)}); training goes on without it, "
@@ -283,9 +297,12 @@ class Compiled:
                 stacklevel=2,
             )
             self._forward = self._net
-            logits = self._net(x)
+            with torch.no_grad():  # the statistics of norm layers, which forwards alone may have changed
+                for buffer, value in zip(self._net.buffers(), before, strict=True):
+                    buffer.copy_(value)
+            noted = step()
         self._worked = True
-        return logits
+        return noted
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
