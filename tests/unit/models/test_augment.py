@@ -132,3 +132,18 @@ def test_randaugment_changes_about_half_of_each_round_and_is_seeded(smooth: Tens
     assert first.max() <= 1
     untouched = (first == x).flatten(1).all(1).float().mean()
     assert 0.18 < untouched < 0.34  # (1/2)², standard error 0.02, and a few operations that do nothing
+
+
+def test_randaugment_sends_its_draws_to_the_device_in_one_array(
+    smooth: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[object] = []
+    real = torch.from_numpy
+
+    def counted(array: NDArray[np.int32]) -> Tensor:
+        sent.append(array)
+        return real(array)
+
+    monkeypatch.setattr(torch, "from_numpy", counted)
+    randaugment((smooth.float() / 255).repeat(32, 1, 1, 1), 9, np.random.default_rng(3))
+    assert len(sent) == 1

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,18 +26,30 @@ GREY = 0.5
 def randaugment(x: Tensor, magnitude: float, draw: np.random.Generator) -> Tensor:
     """x (B, 3, H, W) in [0, 1] → the same; `magnitude` in 0 … 10. All randomness comes from `draw`."""
     x = x.clone()
-    for _ in range(LAYERS):
-        chosen = draw.integers(len(OPERATIONS), size=len(x))
-        strength = np.clip(draw.normal(magnitude, SPREAD, len(x)), 0, 10) / 10
-        signed = strength * draw.choice((-1.0, 1.0), len(x))
-        applied = draw.random(len(x)) < 0.5
-        for k, operation in enumerate(OPERATIONS.values()):
-            where = np.flatnonzero(applied & (chosen == k))
-            if len(where):
-                index = torch.from_numpy(where).to(x.device)
-                levels = torch.from_numpy(signed[where]).to(x)[:, None, None, None]
-                x[index] = operation(x[index], levels).clamp(0, 1)
+    drawn = [drawn for _ in range(LAYERS) for drawn in _draw_layer(len(x), magnitude, draw)]
+    # A copy to a GPU costs as much as an operation, so all go in one: floats as the integers of their bits.
+    where, signed = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    sent = torch.from_numpy(np.stack((where.astype(np.int32), signed.astype(np.float32).view(np.int32))))
+    indices, strengths = sent.to(x.device)
+    sizes = [len(where) for where, _ in drawn]
+    levels = strengths.view(torch.float32).to(x.dtype)[:, None, None, None].split(sizes)
+    operations = [*OPERATIONS.values()] * LAYERS
+    for operation, index, level in zip(operations, indices.split(sizes), levels, strict=True):
+        if len(index):
+            x[index] = operation(x[index], level).clamp(0, 1)
     return x
+
+
+def _draw_layer(
+    images: int, magnitude: float, draw: np.random.Generator
+) -> list[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    """Of each operation: the images that get it, and its signed strength on each."""
+    chosen = draw.integers(len(OPERATIONS), size=images)
+    strength = np.clip(draw.normal(magnitude, SPREAD, images), 0, 10) / 10
+    signed = strength * draw.choice((-1.0, 1.0), images)
+    applied = draw.random(images) < 0.5
+    every = (np.flatnonzero(applied & (chosen == k)) for k in range(len(OPERATIONS)))
+    return [(where, signed[where]) for where in every]
 
 
 # Every operation takes images (b, 3, H, W) and a signed strength (b, 1, 1, 1) in −1 … 1.
