@@ -530,7 +530,8 @@ def test_the_papers_form_can_be_shown(
     made = registry.figure(name)(small, epochs=1, method="quantile_paper", **options)
     assert {type(one) for one in shown} == {QuantilePaper}
     titles = [text.get_text() for text in made.findobj(Text)]
-    assert any("quantile_paper" in title for title in titles)  # a reader sees which form it is
+    rate = {"loss-vs-mse": ", learning rate 0.0001", "bad-start": ", learning rate 0.003"}.get(name, "")
+    assert any(f"quantile_paper{rate}" in title for title in titles)  # a reader sees which form it is
     with pytest.raises(UserError, match="quantil_paper"):
         registry.figure(name)(bench, method="quantil_paper")
 

@@ -24,9 +24,13 @@ FREE = {name: value for name, value in SETTINGS.items() if name != "lr"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """From one start, over `epochs` (p,), in fractions: loss, MSE of pairs, accuracy (%), each (p,)."""
+    """From one start, over `epochs` (p,), in fractions: loss, MSE of pairs, accuracy (%), each (p,).
+
+    lr  the learning rate.
+    """
 
     start: str
+    lr: float
     epochs: Array
     loss: Array
     mse: Array
@@ -38,8 +42,9 @@ def figure(bench: Bench, *, severity: int = 5, epochs: int = 0, method: str = "q
 
     method=quantile_paper shows the paper's form.
     """
-    title = f"{method}\n{bench.title}, severity {severity}"
-    return draw(compute(bench, severity, epochs, method), title)
+    attempts = compute(bench, severity, epochs, method)
+    title = f"{method}, learning rate {attempts[0].lr:g}\n{bench.title}, severity {severity}"
+    return draw(attempts, title)
 
 
 def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "quantile") -> list[Attempt]:
@@ -66,7 +71,7 @@ def _from(start: str, bench: Bench, severity: int, epochs: int, method: str) -> 
     measure()
     torch.manual_seed(bench.seed)
     shown_form.fit(Watched(images, measure), epochs)
-    return Attempt(start, np.arange(len(rows)) / len(images), *np.array(rows).T)
+    return Attempt(start, shown_form.config.lr, np.arange(len(rows)) / len(images), *np.array(rows).T)
 
 
 def draw(attempts: list[Attempt], title: str) -> Figure:

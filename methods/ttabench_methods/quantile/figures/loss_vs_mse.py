@@ -72,7 +72,7 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "qua
     torch.manual_seed(bench.seed)
     shown_form.fit(Watched(images, measure), epochs)
     loss, mse = np.array(rows).T
-    title = f"{method}\n{bench.title}, severity {severity}"
+    title = f"{method}, learning rate {shown_form.config.lr:g}\n{bench.title}, severity {severity}"
     return Track(title, np.arange(len(rows)) / len(images), loss, mse)
 
 
