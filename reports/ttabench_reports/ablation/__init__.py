@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import NothingToReport
+from ttabench.store.columns import MISSING
 from ttabench_reports.ablation import sheets
 from ttabench_reports.ablation.find import Ablation, Value, ablations, crossed, lines
 from ttabench_reports.evidence.report import Report
@@ -23,7 +24,8 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
 
     Raises NothingToReport, with the reasons, where `cells` hold no ablation.
     """
-    crossings, reasons = ablations((report or Report(cells)).tables)
+    report = report or Report(cells)
+    crossings, reasons = ablations(report.tables, report.cells.attrs.get(MISSING, ()))
     if not crossings:
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise NothingToReport(

@@ -7,18 +7,20 @@ What a row's settings are is read from its stored configuration, never from its 
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from ttabench.errors import UserError
+from ttabench.method.spelling import parse_method
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.findings import which_weights
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words.naming import MEAN
@@ -44,6 +46,17 @@ class Value:
             return cls(2, float(value), str(int(value)) if whole else f"{value:g}")
         return cls(0, 0.0, "none") if value is None else cls(3, 0.0, str(value))
 
+    @classmethod
+    def read(cls, text: str) -> Value:
+        """A value as labels spell it."""
+        words = {"true": True, "false": False, "none": None}
+        if text.lower() in words:
+            return cls.of(words[text.lower()])
+        try:
+            return cls.of(float(text))
+        except ValueError:
+            return cls.of(text)
+
 
 UNSET = Value(-1, 0.0, "unset")  # a configuration stored before there was such a setting
 Point = tuple[Value, ...]
@@ -56,12 +69,14 @@ class Ablation:
     settings  their names.
     rows      by the values of these settings, in the same order; absent where nothing was run.
     weights   ``weights 1a2b3c4d``, if there are several of this architecture.
+    planned   the values of combinations that a sweep planned, and of which no cell was run.
     """
 
     table: Table
     settings: tuple[str, ...]
     rows: dict[Point, Row]
     weights: str = ""
+    planned: frozenset[Point] = frozenset()
 
     @property
     def about(self) -> dict[str, Any]:
@@ -71,12 +86,12 @@ class Ablation:
     @property
     def axes(self) -> list[list[Value]]:
         """The values of each setting, ascending."""
-        return [sorted(set(values)) for values in zip(*self.rows, strict=True)]
+        return [sorted(set(values)) for values in zip(*self.rows, *self.planned, strict=True)]
 
     @property
     def points(self) -> list[Point]:
-        """The whole grid, line by line as the paper has it: the first setting varies fastest."""
-        return [point[::-1] for point in itertools.product(*reversed(self.axes))]
+        """What was run or planned, line by line as the paper has it: the first setting varies fastest."""
+        return sorted({*self.rows, *self.planned}, key=lambda point: point[::-1])
 
     @property
     def protocol(self) -> str:
@@ -84,8 +99,11 @@ class Ablation:
         return Protocol(**{name: shared[name] for name in PROTOCOL}).caption(everything([shared["dataset"]]))
 
 
-def ablations(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
-    """Every ablation in these tables; and why not, a sentence for each other method in several settings."""
+def ablations(built: Sequence[Table], missing: Sequence[Missing] = ()) -> tuple[list[Ablation], list[str]]:
+    """Every ablation in these tables; and why not, a sentence for each other method in several settings.
+
+    missing  the planned cells without a record.
+    """
     result: list[Ablation] = []
     reasons: list[str] = []
     for table in built:
@@ -100,7 +118,7 @@ def ablations(built: Sequence[Table]) -> tuple[list[Ablation], list[str]]:
             weights = which_weights(rows, [rows for rows in groups.values() if rows[0].arch == about["arch"]])
             ablation = _cross(table, rows)
             if isinstance(ablation, Ablation):
-                result.append(replace(ablation, weights=weights))
+                result.append(replace(ablation, weights=weights, planned=_planned(ablation, missing)))
             else:
                 where = ", ".join(filter(None, (about["arch"], weights, table.title)))
                 reasons.append(f"{about['base']} on {where}: {ablation}")
@@ -129,6 +147,53 @@ def _cross(table: Table, rows: Sequence[Row]) -> Ablation | str:
     if sum(not math.isnan(row.value(MEAN)) for row in rows) < 2:
         return "fewer than two of its means are complete"
     return Ablation(table, tuple(settings), points)
+
+
+def _planned(ablation: Ablation, missing: Sequence[Missing]) -> frozenset[Point]:
+    """The combinations of the missing cells that share all else with the rows.
+
+    Nothing but a label tells their settings. One that it does not name is as in a row that does not name it.
+    """
+    about = {**ablation.about, **ablation.table.key}
+    labels = {point: _of_label(row.about["method"]) for point, row in ablation.rows.items()}
+    fixed = [_without(ablation.settings, named) for named in labels.values()]
+    points = set()
+    for one in missing:
+        named = _of_label(one.method)
+        if not _shares(one, about) or _without(ablation.settings, named) not in fixed:
+            continue
+        unnamed = [
+            {point[axis] for point, others in labels.items() if name not in others}
+            for axis, name in enumerate(ablation.settings)
+        ]
+        pairs = zip(ablation.settings, unnamed, strict=True)
+        values = [{named[name]} if name in named else default for name, default in pairs]
+        if all(len(value) == 1 for value in values):
+            points.add(tuple(next(iter(value)) for value in values))
+    return frozenset(points - ablation.rows.keys())
+
+
+def _shares(one: Missing, about: Mapping[str, Any]) -> bool:
+    """Whether cells are of the method, network, data and protocol of `about`, as far as the plan says it."""
+    if any(getattr(one, name) != about[name] for name in ("base", "arch", "dataset", "severity")):
+        return False
+    compared = [name for name in PROTOCOL if name != "pace_ratio"]  # measured when the cells are run
+    return any(
+        protocol is None or all(getattr(protocol, name) == about[name] for name in compared)
+        for protocol, _ in one.protocols or [(None, one.cells)]
+    )
+
+
+def _of_label(label: str) -> dict[str, Value]:
+    """The settings that a method's label names; none where it is no such label."""
+    try:
+        return {name: Value.read(text) for name, text in parse_method(label)[1].items()}
+    except UserError:
+        return {}
+
+
+def _without(names: Sequence[str], settings: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _varies_alone(points: dict[Point, Row], axis: int) -> bool:

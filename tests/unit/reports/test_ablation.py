@@ -18,8 +18,10 @@ from tests.unit.tex import compiled
 from ttabench.cell import Result
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import NothingToReport
+from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench_reports import ablation
+from ttabench_reports.cells.missing import Missing
 from ttabench_reports.formats.latex.floats import printed
 from ttabench_reports.tables.build import tables
 
@@ -101,9 +103,10 @@ def test_seeds_are_averaged_and_their_spread_is_told() -> None:
 
 def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
     frame = grid()
-    frame = frame[frame["method"] != "quantile[variant 5]"]
     frame = spoil(frame, "failed", "out of memory", method="quantile[variant 0]", corruption="fog")
-    made = only(frame)
+    frame["method"] = frame["config"].map(named).where(frame["base"] == "quantile", "source")
+    last = named(json.dumps({"minibatch": 1000, "quantiles_per_class": 20}))
+    ((made,), _) = ablation.ablations(tables(frame[frame["method"] != last]), [planned(last)])
     lines = ablation.lines(made).set_index(["minibatch", "quantiles_per_class"])
     assert lines.loc[("1000", "20"), "notes"] == "not run"
     assert "out of memory" in str(lines.loc[("50", "10"), "notes"])
@@ -113,6 +116,40 @@ def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
     measured = [(128, 10), (1000, 10), (50, 20), (128, 20)]
     shown = [line[-1].text for line in sheet.groups[0].lines]
     assert shown == ["–", *(f"{expected(*pair):.1f}" for pair in measured), "–"]
+
+
+def named(config: str) -> str:
+    """The label that a sweep gives to a combination, whose default is 128."""
+    settings = {k: v for k, v in json.loads(config).items() if k in ("minibatch", "quantiles_per_class")}
+    return f"quantile[{','.join(f'{k}={v}' for k, v in settings.items() if v != 128)}]"
+
+
+def planned(label: str, **other: Any) -> Missing:
+    one = {"arch": "cct", "dataset": "digits-c", "severity": 5, **other}
+    return Missing(label, "quantile", corruptions=("fog",), cells=1, **one)
+
+
+def test_combinations_that_were_neither_run_nor_planned_are_not_shown() -> None:
+    frame = grid()
+    frame["method"] = frame["config"].map(named).where(frame["base"] == "quantile", "source")
+    absent = ("quantile[minibatch=1000,quantiles_per_class=20]", "quantile[quantiles_per_class=20]")
+    built = tables(frame[~frame["method"].isin(absent)])
+
+    def shown(*missing: Missing) -> list[tuple[str, str]]:
+        ((made,), _) = ablation.ablations(built, missing)
+        assert len(ablation.sheets.paper(made, "x").groups[0].lines) == len(made.points)
+        lines = ablation.lines(made)
+        return list(zip(lines["minibatch"], lines["quantiles_per_class"], strict=True))
+
+    run = [("50", "10"), ("128", "10"), ("1000", "10"), ("50", "20")]
+    assert shown() == run
+    assert shown(planned(absent[0])) == [*run, ("1000", "20")]
+    assert shown(planned(absent[1])) == [*run, ("128", "20")]  # its label does not name the default
+    assert shown(planned("quantile[quantiles_per_class=30]")) == [*run, ("128", "30")]
+    assert shown(planned("quantile[lr=3,minibatch=1000,quantiles_per_class=20]")) == run
+    online = Protocol(mode="online", batch_size=128)
+    assert shown(planned(absent[0], protocols=((online, 1),))) == run
+    assert shown(planned(absent[0], arch="resnet18")) == run
 
 
 def test_the_best_is_bold_and_the_caption_tells_source_and_protocol() -> None:
@@ -153,7 +190,7 @@ def test_settings_that_never_change_alone_are_no_ablation() -> None:
     pairs = {"quantile[a]": {"x": 1, "y": 1}, "quantile[b]": {"x": 2, "y": 2}}
     assert "x and y always change together" in why_not(configured(pairs))
     cross = {**pairs, "quantile[c]": {"x": 1, "y": 2}}
-    assert len(ablation.lines(only(configured(cross)))) == 4
+    assert len(ablation.lines(only(configured(cross)))) == 3
 
 
 def test_two_incomplete_means_compare_nothing() -> None:
