@@ -150,8 +150,11 @@ def make_page(out: Path) -> None:
         raise UserError(_why_nothing(out, facts))
     other_images = {name for published, name in facts.stands.items() if stands_for(name) != published}
     about = {**asdict(facts), "other_images": sorted(other_images)}
-    for path in view("paper")(cells.get("results"), cells.get(ALONE), about, out):
+    paths, no_pdf = view("paper")(cells.get("results"), cells.get(ALONE), about, out)
+    for path in paths:
         print(printable(str(path)))
+    if no_pdf:
+        console_of_errors().print(printable(no_pdf))
 
 
 def _why_nothing(out: Path, facts: Facts) -> str:

@@ -52,8 +52,9 @@ WORDS = {
 
 def write(
     cells: pd.DataFrame | None, runtime: pd.DataFrame | None, facts: Mapping[str, Any], to: Path
-) -> list[Path]:
-    """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths.
+) -> tuple[list[Path], str]:
+    """The page of `cells` and of the cells that were timed alone, in the folder `to`; the paths, and why
+    there is no PDF.
 
     facts  scale, stands, nets, missing, left_out, figures, drawn, recipes, notes: see
            `ttabench.paper.facts.Facts`.
@@ -82,7 +83,8 @@ def write(
         **said,
     )  # fmt: skip
     paper = _on_paper(to / "tables" / "paper.tex", said, figures, words, to, small=small)
-    return [write_text(to / "paper.html", page), *paths, *curve, *_pdf(paper)]
+    pdf, why = _pdf(paper)
+    return [write_text(to / "paper.html", page), *paths, *curve, *pdf], why
 
 
 def _caption(name: str, of: Mapping[str, Any]) -> str:
@@ -174,18 +176,22 @@ def _figures(known: Mapping[str, str], words: Mapping[str, str], to: Path) -> li
     return shown
 
 
-def _pdf(file: Path) -> list[Path]:
-    """The PDF of a LaTeX document beside it; none where no TeX is installed or it fails."""
+def _pdf(file: Path) -> tuple[list[Path], str]:
+    """The PDF of a LaTeX document beside it; where there is none, a sentence that says why."""
     program = next(filter(shutil.which, TEX), None)
     if program is None:
-        return []
+        return [], f"no PDF: none of {', '.join(TEX)} is in PATH"
     command = [program, *TEX[program], file.name]
     try:
-        subprocess.run(command, cwd=file.parent, capture_output=True, timeout=300, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    made = file.with_suffix(".pdf")
-    return [made] if made.exists() else []
+        done = subprocess.run(command, cwd=file.parent, capture_output=True, timeout=300, check=False)
+    except OSError as problem:
+        return [], f"no PDF: {program} cannot be started ({problem.strerror})"
+    except subprocess.TimeoutExpired:
+        return [], f"no PDF: {program} was stopped after 300 seconds"
+    made, log = file.with_suffix(".pdf"), file.with_suffix(".log")
+    if done.returncode == 0 and made.exists():
+        return [made], ""
+    return [], f"no PDF: {program} ended with {done.returncode}{f', see {log}' if log.exists() else ''}"
 
 
 def _environment() -> Environment:

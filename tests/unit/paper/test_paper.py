@@ -392,6 +392,7 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # without a TeX
     monkeypatch.setattr(_paper, "_measure", lambda task, asked: 0)
     draw = _paper._figure.make
 
@@ -406,6 +407,7 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     output = ttabench("paper", "--only", only, "--scale", "0.01", "--out", out, "--device", "cpu")
     assert output.code == 0, output.err
     page = (out / "paper.html").read_text()
+    assert output.err.count("no PDF: none of latexmk") == 1
     assert "A rehearsal at 0.01 of the size" in page
     assert "data:image/png;base64," in page
     assert "Not drawn: no room for moons" in page

@@ -361,7 +361,7 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
             measured(dataset=OWN, precision="tf32", checkpoint=TRAINED),
         ]
     )
-    paths = write(frame.reset_index(drop=True), None, facts, tmp_path)
+    paths, _ = write(frame.reset_index(drop=True), None, facts, tmp_path)
     page = (tmp_path / "paper.html").read_text()
     for words in (
         "cifar10-own-C (own) stands for CIFAR10-C", "recipe cross-entropy", "ResNet18 in tf32", "64.5",
@@ -417,6 +417,26 @@ def test_the_document_compiles_with_a_figure(tmp_path: Path) -> None:
     text = tex.compiled(tmp_path / "tables", "paper")
     assert "What differs in setting" in text
     assert "Accuracy under Gaussian noise by severity" in text
+
+
+def test_where_there_is_no_pdf_a_sentence_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    paths, why = write(None, None, {}, tmp_path)
+    assert why == "no PDF: none of latexmk, pdflatex, tectonic is in PATH"
+    program = programs / "pdflatex"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    assert write(None, None, {}, tmp_path)[1] == "no PDF: pdflatex ended with 3"
+    program.write_text("#!/bin/sh\n: > paper.log\nexit 3\n")
+    again, why = write(None, None, {}, tmp_path)
+    assert why == f"no PDF: pdflatex ended with 3, see {tmp_path / 'tables' / 'paper.log'}"
+    program.write_text("#!/bin/sh\n: > paper.pdf\n")
+    assert write(None, None, {}, tmp_path) == ([*paths, tmp_path / "tables" / "paper.pdf"], "")
+    program.write_text("#!/no/such/shell\n")
+    assert write(None, None, {}, tmp_path)[1].startswith("no PDF: pdflatex cannot be started (")
+    assert again == paths
 
 
 @pytest.mark.parametrize("dataset", theirs.DATASETS)
