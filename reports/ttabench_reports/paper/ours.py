@@ -37,6 +37,7 @@ class Found:
     why     where a number is missing, the reason.
     stale   the ids of its cells that were measured with other code than is installed.
     about   the last measured cell: settings, protocol, device.
+    over    how many corruptions the mean is over; 0 where there is none.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Found:
     why: str = ""
     stale: frozenset[str] = frozenset()
     about: Mapping[str, Any] = field(default_factory=dict)
+    over: int = 0
 
     def value(self, corruption: str) -> float:
         return self.values.get(corruption, math.nan)
@@ -144,7 +146,7 @@ class Ours:
         clean = float(measured["clean_accuracy"].iloc[-1])
         about = {str(name): value for name, value in measured.iloc[-1].items()}
         stale = frozenset(measured.loc[measured["stale"], "cell_id"])
-        return Found(values, clean, seeds, why, stale, about)
+        return Found(values, clean, seeds, why, stale, about, len(main) if MEAN in values else 0)
 
     def _of_network(self, dataset: str, arch: str) -> pd.DataFrame:
         """The cells of a network on a dataset, in the order in which they were written.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,15 @@ def _number(value: float, form: Callable[[float], str]) -> str:
     return "" if math.isnan(value) else minus(form(value))
 
 
+def _over(found: Iterable[Found]) -> str:
+    """How many corruptions our means are over, as a sentence, where they are not the paper's fifteen."""
+    counts = sorted({one.over for one in found if one.over})
+    if not counts or counts == [len(CORRUPTIONS)]:
+        return ""
+    number = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
+    return f" Our mean is over {number} corruption{'s' if counts[-1] > 1 else ''}."
+
+
 def _gap(one: float, other: float) -> float:
     """The difference of two printed numbers."""
     return round(one, 1) - round(other, 1)
@@ -84,10 +93,12 @@ def _heads(*labels: str, groups: Sequence[str]) -> tuple[list[Head], list[tuple[
 def table1(ours: Ours) -> Sheet:
     """Source, the paper's method, and the increase, on every dataset and network."""
     notes, groups = _Notes(), []
+    shown: list[Found] = []
     for dataset in theirs.DATASETS:
         block: list[Line] = []
         for arch in theirs.ARCHS:
             source, method = (of_paper(ours, dataset, arch, name) for name in ("source", METHOD))
+            shown += source, method
             paper = [theirs.accuracy(dataset, arch, name) for name in ("source", METHOD)]
             increase = _gap(method.value(MEAN), source.value(MEAN))
             block.append([
@@ -99,6 +110,7 @@ def table1(ours: Ours) -> Sheet:
         groups.append(Group(_dataset(ours, dataset), [block]))
     heads, over = _heads("Network", groups=("Source", "Quantile (paper)", "Increase"))
     caption = "The paper's Table 1: mean accuracy (%) over the fifteen corruptions at severity 5."
+    caption += _over(shown)
     footer = "diff.: ours minus the paper's, of the printed numbers. Increase: over Source."
     return Sheet("paper_table1", caption, footer, heads, groups, over, notes=notes.texts, wide=True)
 
@@ -106,6 +118,7 @@ def table1(ours: Ours) -> Sheet:
 def table2(ours: Ours) -> Sheet:
     """The drop from clean to corrupted images; the two networks of CCT are one row."""
     notes = _Notes()
+    shown: list[Found] = []
     by: dict[str, dict[str, dict[str, str]]] = {}
     for row in theirs.drops():
         by.setdefault(row["approach"], {})[row["clean_dataset"]] = row
@@ -116,6 +129,7 @@ def table2(ours: Ours) -> Sheet:
             name, arch = approach.split("-")
             method = METHOD if name == "quantile" else name
             found = of_paper(ours, f"{clean}-c", arch, method)
+            shown.append(found)
             row, origin = printed[clean], theirs.taken_from(method, arch)
             drop = _gap(found.clean, found.value(MEAN))
             block.append([
@@ -128,6 +142,7 @@ def table2(ours: Ours) -> Sheet:
     heads, over = _heads("Method", groups=("Clean", "Corrupted", "Drop"))
     caption = (
         "The paper's Table 2: accuracy (%) on clean images, not adapted, the mean over corruptions, the drop."
+        + _over(shown)
     )
     return Sheet(
         "paper_table2", caption, "diff.: ours minus the paper's.", heads, groups, over, notes=notes.texts,
@@ -138,9 +153,11 @@ def table2(ours: Ours) -> Sheet:
 def table3(ours: Ours) -> Sheet:
     """Images per update and quantiles per class: the rows that the paper has, and no others."""
     notes, block = _Notes(), []
+    shown: list[Found] = []
     for row in theirs.ablation():
         batch, points = int(row["batch_size"]), int(row["quantiles_per_class"])
         found = ours.find(row["dataset"], row["arch"], METHOD, minibatch=batch, quantiles_per_class=points)
+        shown.append(found)
         block.append([
             Entry(str(batch)), Entry(str(points)),
             *notes.three(found.value(MEAN), float(row["accuracy"]), found.why),
@@ -148,6 +165,7 @@ def table3(ours: Ours) -> Sheet:
     heads, over = _heads("Images per update", "Quantiles per class", groups=("Mean accuracy",))
     caption = (
         f"The paper's Table 3: mean accuracy (%) of its method with CCT on {_dataset(ours, 'cifar100-c')}."
+        + _over(shown)
     )
     return Sheet("paper_table3", caption, "", heads, [Group("", [block])], over, labels=2, notes=notes.texts)
 
@@ -171,12 +189,14 @@ def severity(ours: Ours) -> Sheet:
 def others(ours: Ours) -> Sheet:
     """The other methods on each network: mean accuracies of ours, and the paper's of SoTTA."""
     notes, groups = _Notes(), []
+    shown: list[Found] = []
     for dataset in theirs.DATASETS:
         block: list[Line] = []
         for method in ("source", *OTHERS, METHOD):
             line = [Entry(naming.method(method))]
             for arch in theirs.ARCHS:
                 found = of_paper(ours, dataset, arch, method)
+                shown.append(found)
                 value = _number(found.value(MEAN), naming.number)
                 line.append(Entry(value) if value else Entry("–", marks=notes.letter(found.why)))
             paper = _number(theirs.accuracy(dataset, "resnet18", method), naming.number)
@@ -187,6 +207,7 @@ def others(ours: Ours) -> Sheet:
         Head("Method", "l"), *(Head(naming.arch(arch)) for arch in theirs.ARCHS), Head("paper, ResNet18"),
     ]  # fmt: skip
     caption = "The methods of the appendix, ours on each network. Mean accuracy (%) over the corruptions."
+    caption += _over(shown)
     footer = (
         "Online methods see each image once; quantile matching sees all, in each epoch, before it scores."
     )
@@ -244,8 +265,9 @@ def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **set
     base = method.partition("[")[0]
     found = ours.find(dataset, arch, base, **settings) if settings else of_paper(ours, dataset, arch, base)
     paper = [theirs.accuracy(dataset, arch, method, c) for c in COLUMNS]
+    why = found.why or f"not every corruption was measured; the mean is over {found.over}"
     return _Row(
-        name or naming.method(method), [found.value(c) for c in COLUMNS], paper, found.why,
+        name or naming.method(method), [found.value(c) for c in COLUMNS], paper, why,
         origin=theirs.taken_from(base, arch),
     )  # fmt: skip
 
@@ -253,7 +275,7 @@ def _row(ours: Ours, dataset: str, arch: str, method: str, name: str = "", **set
 def _three(row: _Row, notes: _Notes) -> Iterator[Line]:
     """Ours, the paper's and the difference of the printed numbers, one below the other."""
     mine = [_number(value, row.form) for value in row.ours]
-    mark = "" if all(mine) else notes.letter(row.why or "not every corruption was measured")
+    mark = "" if all(mine) else notes.letter(row.why)
     yield [Entry(row.name), Entry("ours", marks=mark), *(Entry(text or "–") for text in mine)]
     yield [
         Entry(""),

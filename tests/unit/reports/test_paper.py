@@ -465,3 +465,19 @@ def test_the_table_of_times_names_every_device() -> None:
     footer = sheets.time(ours(one, other.assign(processor="AMD EPYC"))).footer
     assert "on AMD EPYC and NVIDIA H200. Rows of different devices cannot be compared." in footer
     assert "on NVIDIA H200. Paper" in sheets.time(ours(one, other)).footer
+
+
+def test_captions_say_over_how_many_corruptions_our_means_are() -> None:
+    one, two = ("fog",), ("fog", "snow")
+    few = ours(
+        measured("source", corruptions=one), measured(corruptions=two),
+        measured(arch="cct", dataset="cifar100-c", corruptions=two), partial=True,
+    )  # fmt: skip
+    for sheet in (sheets.table1(few), sheets.others(few)):
+        assert sheet.caption.endswith(" Our mean is over 1 to 2 corruptions."), sheet.name
+    for sheet in (sheets.table2(few), sheets.table3(few)):  # neither has Source
+        assert sheet.caption.endswith(" Our mean is over 2 corruptions."), sheet.name
+    notes = next(sheets.appendix(few)).notes.values()
+    assert "not every corruption was measured; the mean is over 1 to 2" in notes
+    whole = ours(measured("source"), measured())
+    assert "Our mean" not in sheets.table1(whole).caption + sheets.table1(ours()).caption
