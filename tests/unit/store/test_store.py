@@ -27,7 +27,7 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cells
-from ttabench.store import Store, load_frame, shards
+from ttabench.store import Store, load_frame, new_records
 from ttabench.store.columns import COLUMNS
 from ttabench.store.new_records import NewRecords
 from ttabench.system.checked_lines import decode, encode
@@ -82,13 +82,13 @@ def test_a_folder_that_went_through_windows_holds_the_same(
     path = fill(store, result, other)
     whole = path.read_bytes()
     crlf = whole.replace(b"\n", b"\r\n")
-    generation = shards.generation(path)
+    generation = new_records.generation(path)
     for text in (crlf, crlf.removesuffix(b"\n"), crlf.removesuffix(b"\r\n"), whole.removesuffix(b"\n")):
         path.write_bytes(text)
         assert {key: record.result for key, record in store.latest().items()} == {
             one.cell.cell_id: one for one in (result, other)
         }
-        assert shards.generation(path) == generation
+        assert new_records.generation(path) == generation
     path.write_bytes(crlf)
     new = NewRecords(store.root, {})
     assert new.has(result.cell.cell_id, other.cell.cell_id)
