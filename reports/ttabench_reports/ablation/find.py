@@ -15,8 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.errors import UserError
-from ttabench.method.spelling import parse_method
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
@@ -24,6 +22,7 @@ from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.findings import which_weights
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words.naming import MEAN
+from ttabench_reports.words.unset_settings import settings_of
 
 SAME = ("arch", "checkpoint", "base", "mode", "batch_size", "epochs")
 """What the rows of an ablation share, beside what their table shares; all else is configuration."""
@@ -185,11 +184,9 @@ def _shares(one: Missing, about: Mapping[str, Any]) -> bool:
 
 
 def _of_label(label: str) -> dict[str, Value]:
-    """The settings that a method's label names; none where it is no such label."""
-    try:
-        return {name: Value.read(text) for name, text in parse_method(label)[1].items()}
-    except UserError:
-        return {}
+    """The settings that a method's label names."""
+    parts = (part.partition("=") for part in settings_of(label))
+    return {name.strip(): Value.read(text.strip()) for name, _, text in parts}
 
 
 def _without(names: Sequence[str], settings: Mapping[str, Value]) -> dict[str, Value]:

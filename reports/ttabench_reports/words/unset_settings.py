@@ -26,7 +26,7 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     groups = list(zip(rows["arch"].astype(str), rows["base"].astype(str), strict=True))
     shared: dict[tuple[str, str], set[str]] = {}
     for group, (_, method) in zip(groups, pairs, strict=True):
-        shared[group] = shared.get(group, set(_settings(method))) & set(_settings(method))
+        shared[group] = shared.get(group, set(settings_of(method))) & set(settings_of(method))
     found = (_unset(base, method, known) for base, method in pairs)
     return [
         tuple(setting for setting in settings if setting in shared[group])
@@ -69,11 +69,11 @@ def without(label: str, settings: Sequence[str]) -> str:
     return f"{name}[{kept}]{after}" if kept else name + after if bracket else label
 
 
-def _settings(label: str) -> list[str]:
+def settings_of(label: str) -> list[str]:
     """``["norms=all", "lr=0.1"]`` for ``tent[norms=all,lr=0.1]``."""
     inside = label.partition("[")[2].rpartition("]")[0]
     return [part for part in inside.split(",") if "=" in part]
 
 
 def _unset(base: str, label: str, known: frozenset[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(part for part in _settings(label) if (base, part.partition("=")[0].strip()) not in known)
+    return tuple(part for part in settings_of(label) if (base, part.partition("=")[0].strip()) not in known)
