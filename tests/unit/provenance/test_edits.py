@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.other_code import Edits, forget
 from ttabench.provenance import roots
-from ttabench.provenance.closure import closure
+from ttabench.provenance.closure import Graph, closure
 from ttabench.provenance.roots import current_code, shared_code
 
 UPDATES, TENT = "ttabench.nn.updates", "ttabench_methods.tent"
@@ -147,7 +147,8 @@ def test_what_summarises_source_data_counts_for_the_summaries_that_are_kept(edit
         return [shared_code("digits-c"), shared_code("digits-c", ELSEWHERE)]
 
     module, change, everywhere = SUMMARIES[what]
-    (own, other), _ = codes(), edits.edit(module, change)
+    own, other = codes()
+    edits.edit(module, change)
     after = codes()
     assert (after[0] != own, after[1] != other) == (everywhere, True)
 
@@ -180,7 +181,7 @@ def test_each_reader_of_the_cache_of_decoded_images_has_the_decoder_as_a_root() 
     """But for own datasets: those of arrays have the same names as those of folders."""
 
     def reads_files(family: str) -> bool:
-        graph = roots.Graph(lambda module: roots._module(module, frozenset()))
+        graph = Graph(lambda module: roots._module(module, frozenset()))
         return ("ttabench.data.files.decoded_cache", "decoded", "") in closure(
             roots.READERS[family], graph
         ).texts
