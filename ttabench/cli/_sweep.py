@@ -40,8 +40,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     here = own_gpu(device)
     ratios = draft.ratios(here, console_of_errors().print, dry_run=True)
     planned = take_shard(draft.cells(draft.sources(here), ratios), draft.shard)
-    exists = Store(draft.out).sweep_before(grid.to_json(), extend=draft.extend) is not None
-    store = Store.at(draft.out) if exists else None
+    store = Store.at(draft.out) if Store(draft.out).manifest.exists() else None
     agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}

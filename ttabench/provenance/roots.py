@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from ttabench.provenance import closure as closure_of
 from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
+from ttabench.provenance.closure import Code as Reached
 from ttabench.provenance.module_facts import absolute, keep
 from ttabench.provenance.modules import (
     OWN,
@@ -37,7 +37,7 @@ class Code:
 
     source: str = ""
     definitions: Mapping[str, str] = field(default_factory=dict)
-    reached: closure_of.Code = field(default_factory=closure_of.Code, repr=False, compare=False)
+    reached: Reached = field(default_factory=Reached, repr=False, compare=False)
 
     def __hash__(self) -> int:
         return hash(self.source)
@@ -61,6 +61,12 @@ def _nodes(*names: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
+def _of_files(name: str) -> tuple[Node, ...]:
+    """A reader of image files, with the decoder, which stands behind the cache of decoded images."""
+    return (*_nodes(name), *DECODER)
+
+
+DECODER = _nodes("data.files.read_image:decode")
 # What measures: the process, the images as a stream, the method's preparation and the source data, the score.
 MEASURE = _nodes(
     "measure.torch_defaults:default_modes", "measure.torch_defaults:default_kernels",
@@ -75,23 +81,22 @@ STREAMS = {  # by what stands in place of a corruption
     "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
 FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
-DECODER = _nodes("data.files.read_image:decode")  # behind the cache of decoded images
 READERS = {  # by the first words of a dataset's name; the first that fits counts
     "digits-c": _nodes("data.generated_datasets:CurrentDigits"),
     "cifar10-c-bar": _nodes("data.generated_datasets:CurrentCifarBar"),
     "cifar10.1": _nodes("data.published.natural_shifts:Cifar101"),
     "cifar": _nodes("data.published.cifar:CifarC"),
-    "stream of CCC": (*_nodes("data.own.ccc_shards:CCCShards"), *DECODER),
-    "domains": (*_nodes("data.own.domain_folders:DomainFolders"), *DECODER),
-    "images": (*_nodes("data.own.plain_images:PlainImages"), *DECODER),
+    "stream of CCC": _of_files("data.own.ccc_shards:CCCShards"),
+    "domains": _of_files("data.own.domain_folders:DomainFolders"),
+    "images": _of_files("data.own.plain_images:PlainImages"),
     # A name does not say whether it is of arrays or of folders; the decoder would make arrays stale.
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
-    "imagenet-c[": (*_nodes("data.published.imagenet_subset:ImageNetSubset"), *DECODER),
-    "imagenet-c": (*_nodes("data.published.imagenet:ImageNetC"), *DECODER),
-    "imagenet-r[": (*_nodes("data.published.own_head:OwnHead"), *DECODER),
-    "imagenet-a[": (*_nodes("data.published.own_head:OwnHead"), *DECODER),
-    "imagenet-": (*_nodes("data.published.natural_shifts:NaturalImageNet"), *DECODER),
-    "folders": (*_nodes("data.published.imagenet:TinyImageNetC"), *DECODER),
+    "imagenet-c[": _of_files("data.published.imagenet_subset:ImageNetSubset"),
+    "imagenet-c": _of_files("data.published.imagenet:ImageNetC"),
+    "imagenet-r[": _of_files("data.published.own_head:OwnHead"),
+    "imagenet-a[": _of_files("data.published.own_head:OwnHead"),
+    "imagenet-": _of_files("data.published.natural_shifts:NaturalImageNet"),
+    "folders": _of_files("data.published.imagenet:TinyImageNetC"),
 }
 DRAWN = _nodes("data.drawn:Drawn")  # of which some images are measured: ``digits-c[100]``
 NETWORKS = _nodes("models.architectures.build:build")
