@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
 from ttabench.data.dataset import Dataset
@@ -33,6 +34,7 @@ class CellRun:
     """A method after it scored all images of a cell.
 
     collected        its logits; of a contaminated stream, also its :class:`Certainties`.
+    foreign          (N,) which images of a contaminated stream are foreign; None in others.
     course           its accuracy along the stream.
     cost             see :meth:`Meter.cost`.
     label_imports    modules that know the labels, and that it imported meanwhile.
@@ -47,6 +49,7 @@ class CellRun:
     device: str
     evaluation: Evaluation
     collected: Collected
+    foreign: NDArray[np.bool_] | None
     course: Course
     cost: Mapping[str, Any]
     label_imports: Sequence[str]
@@ -110,9 +113,9 @@ class CellRun:
 
     def _unknown(self) -> Mapping[str, Any]:
         """How well certainties tell the foreign images of a contaminated stream; {} without any."""
-        if not isinstance(self.collected, Certainties):
+        if not isinstance(self.collected, Certainties) or self.foreign is None:
             return {}
-        return self.collected.figures(self.images.foreign(), self.images.streamed(self.evaluation.correct))
+        return self.collected.figures(self.foreign, self.images.streamed(self.evaluation.correct))
 
 
 def of_classes(data: Dataset) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,16 +161,14 @@ class Worker:
 
         memory_key = (cell.method, cell.config, *self._place(cell), protocol)
         host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-        collected: Collected = Collected()
-        watch: AbstractContextManager[object] = nullcontext()
-        if protocol.contamination:
-            collected = certainties = Certainties(len(images.foreign()), images.classes)
-            watch = watched(method, certainties.note)
+        foreign = images.foreign() if protocol.contamination else None
+        collected = Collected() if foreign is None else Certainties(len(foreign), images.classes)
+        watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
         with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
             evaluation = images.score(method, self.device, report, collected, meter)
         return CellRun(
             cell=cell, method=method, dataset=self.dataset(cell.dataset), source=source, images=images,
-            device=self.device, evaluation=evaluation, collected=collected, course=course,
+            device=self.device, evaluation=evaluation, collected=collected, foreign=foreign, course=course,
             cost=meter.cost(method, streamed, evaluation.seconds, source_seconds),
             label_imports=label_imports, settings_alarm=settings_alarm,
         )  # fmt: skip
