@@ -24,6 +24,9 @@ def attest(
         bool,
         Option("--accept-old", help="With --old: accept that branches of the old code did not run."),
     ] = False,
+    check: Annotated[
+        bool, Option("--check", help="Show again what is attested already, and store nothing.")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="List which cells would be tried; run none.")] = False,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -40,8 +43,11 @@ def attest(
     Both have to do the same torch operations with the same numbers. Branches of the old code that did not
     run are refused too; read them, and accept them with --accept-old if no stored cell takes them.
 
-    Exit code 0 if no stale cell with a number remains, 1 if some do, 2 for a mistake in the command. A dry
-    run ends with 0.
+    Whoever can write to DIR can write a line of attested.jsonl too. --check takes the attested cells, not the
+    stale ones, believes no line about them, and stores nothing.
+
+    Exit code 0 if no stale cell with a number remains, or none that --check does not show; 1 if some do, 2
+    for a mistake in the command. A dry run ends with 0.
     """
     from contextlib import nullcontext
     from json import dumps
@@ -56,21 +62,23 @@ def attest(
     if accept_old and old is None:
         raise UserError("--accept-old is about branches of the old code; give its checkout with --old.")
     store = Store.at(results)
-    groups = attesting.groups_of(store)
+    groups = attesting.groups_of(store, attested=check)
     if not groups:
         empty = attesting.Outcome()
         found = attesting.listed_json((), empty) if dry_run else attesting.to_json(empty)
-        nothing = f"{results} has no stale cell that has a number; there is nothing to attest."
+        which = "attested cell; there is nothing to check"
+        which = which if check else "stale cell that has a number; there is nothing to attest"
+        nothing = f"{results} has no {which}."
         print(dumps(found, indent=1) if json else nothing)
         return
     way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
     if dry_run:
         with way as shown:
-            _list(groups, shown, json)
+            _list(groups, shown, check, json)
         return
     outcome = None
     with Display(len(groups), "cells", workers=1) as display, way as shown:
-        for event in attesting.attest(store, groups, shown):
+        for event in attesting.attest(store, groups, shown, keep=not check):
             if isinstance(event, attesting.Outcome):
                 outcome = event
             elif isinstance(event, attesting.Shown):
@@ -81,12 +89,12 @@ def attest(
     if json:
         print(dumps(attesting.to_json(outcome), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(attesting.summary(outcome)))
+        print("\n".join(attesting.summary(outcome, check)))
     if outcome.refused or outcome.left:
         raise typer.Exit(REFUSED)
 
 
-def _list(groups: list[Group], way: Way, json: bool) -> None:
+def _list(groups: list[Group], way: Way, check: bool, json: bool) -> None:
     """Print what a way would try, and what it would not."""
     from json import dumps
 
@@ -97,4 +105,4 @@ def _list(groups: list[Group], way: Way, json: bool) -> None:
     if json:
         print(dumps(attesting.listed_json(todo, outcome), indent=1, ensure_ascii=False))
     else:
-        print("\n".join([*attesting.listed(todo), *attesting.summary(outcome)]))
+        print("\n".join([*attesting.listed(todo), *attesting.summary(outcome, check)]))

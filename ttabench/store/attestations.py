@@ -2,15 +2,19 @@
 
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
-cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too.
-What was shown counts while the folder has the cells that showed it, with the bits that they had.
+cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too, and
+counts more. A line counts while the folder has the cells that showed it, with the bits that they had, and for
+kinds of cells of which it measured one. Somebody who has the folder can still write a line that looks true:
+`ttabench attest --check` shows all again, and `ttabench verify` measures attested cells first.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -20,17 +24,17 @@ from typing import Any
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.provenance.staleness import REFERENCES
-from ttabench.store.new_records import correct_among
+from ttabench.store.new_records import Held, held_among
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
 from ttabench.system.files import check_plain, writing
 
-__all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of"]
+__all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of", "wider_kind"]
 
 FILE = "attested.jsonl"
 SIDE_BY_SIDE = "side by side"
-"""The way whose digests are not of stored bits: results of another machine may have others."""
+"""The way that measures one cell of a `wider_kind`."""
 KEPT = ("mode", "reset", "precision", "stream", "batch_size", "epochs", "held_out", "limit")
 """The fields of a protocol whose values are part of a kind."""
 
@@ -51,6 +55,18 @@ def stratum_of(cell: Mapping[str, Any]) -> str:
     several = cell["corruption"] if "stream" in protocol or cell["corruption"] == "mixed" else ""
     how = {**kinds, **kept, **paced}
     return canonical([cell["method"], cell["config"], cell["arch"], cell["dataset"], several, how])
+
+
+def wider_kind(stratum: str) -> tuple[str, ...]:
+    """The kind of cells that go the same ways through two codes, of a kind that `stratum_of` gave.
+
+    Settings, batch size, epochs, precision, and what a stream has besides its name are left out.
+    """
+    method, _, arch, dataset, several, how = json.loads(stratum)
+    named = (how.get(name, "") for name in ("mode", "reset", "order", "contamination", "stream"))
+    given = [f"{name} {how[name]}" for name in ("held_out", "limit", "pace") if how.get(name)]
+    ways = [str(name).partition("(")[0] for name in named]
+    return method, arch, dataset, "mixed" if several == "mixed" else "", *ways, *given
 
 
 NOT_ALL_RAN = "not all of the change ran in the sample"
@@ -116,20 +132,19 @@ class Attestations:
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
                 ) from None
-        stored = correct_among(folder, frozenset().union(*(line.cells for line in found)))
-        digests = {(cell, digest(correct)) for cell, correct in stored.items()}
-        shown = [
-            line for line in found
-            if line.same and line.cells <= stored.keys() and line.measured <= digests
-        ]  # fmt: skip
+        held = held_among(folder, {cell for line in found for cell, _ in line.cells})
+        bits = {(cell, digest(each.correct)) for cell, each in held.items()}
+        shown = [line for line in found if line.same and line.cells <= bits]
+        refused = {key: why for line in found for key, why in line.refused.items()}
         links: dict[tuple[str, str, str], set[str]] = {}
-        for before, stratum, machine, now in chain.from_iterable(line.same for line in shown):
-            links.setdefault((before, stratum, machine), set()).add(now)
+        for before, stratum, machine, now in chain.from_iterable(line.measured(held) for line in shown):
+            if (before, stratum, machine, now) not in refused:
+                links.setdefault((before, stratum, machine), set()).add(now)
         return cls(
             links={key: frozenset(of) for key, of in links.items()},
-            refused={key: why for line in found for key, why in line.refused.items()},
+            refused=refused,
             steps=len({line.seed for line in shown}),  # one line for each kind of machine
-            cells=len(frozenset().union(*(line.cells for line in shown))),
+            cells=len({cell for line in shown for cell, _ in line.cells}),
         )
 
 
@@ -139,15 +154,30 @@ class _Line:
 
     same     (code of results, stratum, machine, code that gives the same numbers).
     refused  the same → how the numbers disagreed.
-    cells    the ids of the cells that were measured.
-    measured  (id, digest) of those that were measured again, and so gave the bits that are stored.
+    cells    (id, digest of the stored bits) of the cells that were measured.
+    wider    whether one cell of a `wider_kind` was measured.
     """
 
     same: frozenset[tuple[str, str, str, str]]
     refused: Mapping[tuple[str, str, str, str], str]
-    cells: frozenset[str]
-    measured: frozenset[tuple[str, str]]
+    cells: frozenset[tuple[str, str]]
+    wider: bool
     seed: int
+
+    def measured(self, held: Mapping[str, Held]) -> Iterator[tuple[str, str, str, str]]:
+        """Those of `same` that have a measured cell: of this kind, with this code or the new one."""
+        of_cells: set[tuple[str, str | tuple[str, ...]]] = set()
+        for cell, _ in self.cells:
+            with suppress(KeyError, TypeError, AttributeError):  # no cell; the reader of results says so
+                of_cells.add((held[cell].source, self._kind(stratum_of(held[cell].cell))))
+        for link in self.same:
+            before, stratum, _, now = link
+            kind = self._kind(stratum)
+            if {(before, kind), (now, kind)} & of_cells:
+                yield link
+
+    def _kind(self, stratum: str) -> str | tuple[str, ...]:
+        return wider_kind(stratum) if self.wider else stratum
 
 
 def _parsed(line: bytes) -> _Line:
@@ -156,7 +186,9 @@ def _parsed(line: bytes) -> _Line:
     machine = machine_of(StoredEnvironment.checked(data["environment"]))
     if data["same"] and not data["cells"]:
         raise Damaged("it names no cell that was measured")
-    cells = frozenset((bytes.fromhex(identifier).hex(), of) for identifier, of in data["cells"])
+    wider = data.get("way") == SIDE_BY_SIDE
+    for _, _, stratum in data["same"] if wider else ():
+        wider_kind(stratum)  # raises for what is no kind
     return _Line(
         same=frozenset((before, stratum, machine, now) for before, now, stratum in data["same"]),
         refused={
@@ -164,8 +196,8 @@ def _parsed(line: bytes) -> _Line:
             for before, now, stratum, why in data["refused"]
             if not why.startswith(NOT_FINAL)
         },
-        cells=frozenset(identifier for identifier, _ in cells),
-        measured=frozenset() if data.get("way") == SIDE_BY_SIDE else cells,
+        cells=frozenset((bytes.fromhex(identifier).hex(), of) for identifier, of in data["cells"]),
+        wider=wider,
         seed=int(data["seed"]),
     )
 
@@ -182,6 +214,7 @@ def append(
     same: Sequence[tuple[str, str, str]],
     refused: Sequence[tuple[str, str, str, str]],
     cells: Sequence[tuple[str, str]],
+    operations: Sequence[tuple[str, str]],
     executed: Sequence[str],
     accepted: Sequence[str],
     shown_on: Mapping[str, Any],
@@ -192,15 +225,17 @@ def append(
     way       how the cells showed it.
     same      (code of results, code that gives the same numbers, stratum).
     refused   the same where the numbers disagree, with how they do.
-    cells     (id, digest of what is the same) of the cells that ran.
+    cells     (id, digest of the stored bits) of the cells that ran.
+    operations  (id, digest of all that both codes computed) of those that ran side by side.
     executed  the changed definitions that ran.
     accepted  branches of the old code that did not.
     environment, shown_on  of the results, and of the process that ran the cells.
     """
     line = encode({
         "kind": "attestation", "way": way, "seed": seed, "environment": dict(environment), "same": list(same),
-        "refused": list(refused), "cells": list(cells), "executed": list(executed),
-        "accepted": list(accepted), "shown_on": dict(shown_on), "written": written,
+        "refused": list(refused), "cells": list(cells), "operations": list(operations),
+        "executed": list(executed), "accepted": list(accepted), "shown_on": dict(shown_on),
+        "written": written,
     })  # fmt: skip
     path = folder / FILE
     check_plain(path)

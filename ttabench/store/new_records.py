@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ttabench.cell import Result
 from ttabench.system.checked_lines import Damaged, decode
@@ -46,25 +46,33 @@ def generation(shard: Path) -> int:
         return 0
 
 
-def correct_among(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
-    """Of those of these cells that a folder has a result of, which images the last one has right, as stored.
+class Held(NamedTuple):
+    """What a folder has of a cell: the cell, the hash of its code, and which images were right, as stored."""
+
+    cell: Mapping[str, Any]
+    source: str
+    correct: bytes
+
+
+def held_among(root: Path, ids: Iterable[str]) -> dict[str, Held]:
+    """The last result of those of these cells that a folder has one of.
 
     Other results are not read, and damaged ones do not count.
     """
     wanted = {each.encode() for each in ids}
-    last: dict[str, tuple[int, float, bytes]] = {}
+    last: dict[str, tuple[int, float, Held]] = {}
     for path in sorted((root / "cells").glob("*.jsonl")) if wanted else ():
         check_plain(path)
         number = generation(path)
-        for key, (written, correct) in _correct_in(path.read_bytes(), wanted).items():
+        for key, (written, held) in _held_in(path.read_bytes(), wanted).items():
             if key not in last or (number, written) >= last[key][:2]:
-                last[key] = number, written, correct
-    return {key: correct for key, (_, _, correct) in last.items()}
+                last[key] = number, written, held
+    return {key: held for key, (_, _, held) in last.items()}
 
 
-def _correct_in(shard: bytes, wanted: set[bytes]) -> dict[str, tuple[float, bytes]]:
-    """Id → time and correctness, of the last result of each of these cells in the text of a shard."""
-    found: dict[str, tuple[float, bytes]] = {}
+def _held_in(shard: bytes, wanted: set[bytes]) -> dict[str, tuple[float, Held]]:
+    """Id → time and content, of the last result of each of these cells in the text of a shard."""
+    found: dict[str, tuple[float, Held]] = {}
     for match in RESULT.finditer(shard):
         if match[1] not in wanted:
             continue
@@ -72,7 +80,8 @@ def _correct_in(shard: bytes, wanted: set[bytes]) -> dict[str, tuple[float, byte
         with suppress(ValueError, KeyError, TypeError):
             data = decode(shard[start : end if end >= 0 else None], first_format=True)
             correct = base64.b64decode(data.get("correct", ""), validate=True)
-            found[match[1].decode()] = float(data["written"]), correct
+            held = Held(data["cell"], str(data["source"]), correct)
+            found[match[1].decode()] = float(data["written"]), held
     return found
 
 

@@ -23,7 +23,7 @@ from ttabench.provenance.roots import NO_CODE, Code
 from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import NOT_ALL_RAN, append, digest, machine_of, stratum_of
+from ttabench.store.attestations import FILE, NOT_ALL_RAN, append, digest, machine_of, stratum_of
 from ttabench.store.writer import environment
 
 __all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "texts_of"]
@@ -52,15 +52,15 @@ class Group:
 class Shown:
     """What one cell of the sample showed.
 
-    digest  a hash of what is the same.
-    why     why not: it differs, or it could not be run here; "" if it is the same.
-    ran     whether it could be run.
+    why         why not: it differs, or it could not be run here; "" if it is the same.
+    ran         whether it could be run.
+    operations  a hash of what both codes computed, where they ran side by side.
     """
 
     cell: Cell
-    digest: str
     why: str = ""
     ran: bool = True
+    operations: str = ""
 
 
 def code_changed() -> UserError:
@@ -74,7 +74,7 @@ class Outcome:
     same     groups whose numbers are the same.
     refused  group → why not.
     left     group → why it was not tried, or could not be.
-    cells    (id, digest) of the cells that ran for groups that are the same; twice if they ran twice.
+    cells    (id, operations) of the cells that ran for groups that are the same; twice if they ran twice.
     accepted  see `Way`.
     """
 
@@ -118,12 +118,12 @@ class Way(Protocol):
         """Raises UserError where code changed since the start."""
 
 
-def groups_of(store: Store) -> list[Group]:
-    """The stale cells of a folder that have a number, in groups."""
+def groups_of(store: Store, attested: bool = False) -> list[Group]:
+    """The stale cells of a folder that have a number, or those that are attested, in groups."""
     found: dict[Key, list[Record]] = defaultdict(list)
     codes: dict[Key, Code] = {}
     for record in store.latest().values():
-        if record.result.status != "ok" or not record.changes:
+        if record.result.status != "ok" or not (record.attested if attested else record.changes):
             continue
         now = code_of(record.result.cell) if record.definitions else NO_CODE
         key = record.source, now.source, stratum_of(record.data["cell"]), machine_of(record.environment)
@@ -147,10 +147,13 @@ def texts_of(now: Mapping[str, str], then: Mapping[str, str]) -> Iterator[str]:
     )
 
 
-def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome | Shown | CellProgress]:
-    """Run a sample of the stale cells, and store what it shows; an `Outcome` comes last.
+def attest(
+    store: Store, groups: Sequence[Group], way: Way, keep: bool = True
+) -> Iterator[Outcome | Shown | CellProgress]:
+    """Run a sample of the cells, and store what it shows; an `Outcome` comes last.
 
     groups  see `groups_of`.
+    keep    whether it is stored.
 
     Raises UserError where the code changes meanwhile: nothing is stored then.
     """
@@ -172,7 +175,7 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
                 if isinstance(event, Shown) and event.why:
                     failed[sample[event.cell.cell_id]] = event
                 elif isinstance(event, Shown):
-                    alike.append((event.cell.cell_id, event.digest))
+                    alike.append((event.cell.cell_id, event.operations))
                 yield event
     way.check_code()
     _judge(todo, failed, way.missing() | unshown, outcome)
@@ -181,6 +184,7 @@ def attest(store: Store, groups: Sequence[Group], way: Way) -> Iterator[Outcome 
     disagreed = {key: shown.why for key, shown in failed.items() if shown.ran}
     if outcome.same or disagreed:
         outcome.accepted = way.accepted
+    if keep and (outcome.same or disagreed):
         _store(store, outcome, todo, disagreed, seed, way.name)
     yield outcome
 
@@ -272,10 +276,13 @@ def _store(
             elif group.key in disagreed:
                 line["refused"].add((*link, disagreed[group.key]))
     executed = sorted(set().union(*(group.changed for group in outcome.same)))
+    correct = {r.cell_id: r.result.correct for group in outcome.same for r in group.records}
+    cells = [(cell_id, digest(correct[cell_id])) for cell_id in outcome.measured]
+    operations = [(cell_id, of) for cell_id, of in outcome.cells if of]
     for line in lines.values():
         append(
             store.root, way=way, seed=seed, environment=line["environment"], same=sorted(line["same"]),
-            refused=sorted(line["refused"]), cells=outcome.cells, executed=executed,
+            refused=sorted(line["refused"]), cells=cells, operations=operations, executed=executed,
             accepted=outcome.accepted, shown_on=environment("cpu"), written=time.time(),
         )  # fmt: skip
 
@@ -289,17 +296,19 @@ def listed(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def summary(outcome: Outcome) -> list[str]:
-    """What was shown, in sentences."""
+def summary(outcome: Outcome, checked: bool = False) -> list[str]:
+    """What was shown, in sentences; `checked`: of cells that are attested already."""
 
     def cells(keys: Sequence[Key]) -> str:
-        return counted(sum(len(outcome.groups[key].records) for key in keys), "stale cell")
+        number = sum(len(outcome.groups[key].records) for key in keys)
+        return counted(number, "attested cell" if checked else "stale cell")
 
     lines = []
     if outcome.same:
         keys = [group.key for group in outcome.same]
+        shown = "shown again" if checked else "attested"
         lines.append(
-            f"{cells(keys)} attested, with {counted(len(outcome.measured), 'cell')} of them run again."
+            f"{cells(keys)} {shown}, with {counted(len(outcome.measured), 'cell')} of them run again."
         )
     if outcome.accepted:
         lines.append(f"Of the old code, this did not run and was accepted: {'; '.join(outcome.accepted)}.")
@@ -308,6 +317,8 @@ def summary(outcome: Outcome) -> list[str]:
         for key, why in found.items():
             by_reason[why].append(key)
         lines += [f"{cells(keys)} {title}: {why}." for why, keys in sorted(by_reason.items())]
+    if checked and outcome.refused:
+        lines.append(f"For the refused ones, delete their lines of {FILE}: the cells are stale then.")
     return lines
 
 

@@ -12,7 +12,7 @@ from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import digest, machine_of
+from ttabench.store.attestations import machine_of
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
 from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
 
@@ -65,10 +65,9 @@ class MeasuredAgain:
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
         """In this process, since the trace sees no other."""
         available = find_available(records, sweeps_of(self._store))
-        stored = {record.cell_id: digest(record.result.correct) for record in records}
         with self._executed.watched():
             for event in run(self._store, records, available, "", self._executor, 0):
-                yield _shown(event, stored[event.cell.cell_id]) if isinstance(event, Check) else event
+                yield _shown(event) if isinstance(event, Check) else event
 
     def missing(self) -> dict[str, str]:
         return {shown: lacking[0][1] for shown, lacking in self._executed.missing().items()}
@@ -79,11 +78,11 @@ class MeasuredAgain:
             raise code_changed()
 
 
-def _shown(check: Check, stored: str) -> Shown:
+def _shown(check: Check) -> Shown:
     if check.verdict == "same" and check.exact:
-        return Shown(check.cell, stored)
+        return Shown(check.cell)
     if check.verdict in ("not here", "other weights"):
         why = f"{check.cell} could not be run: {check.notes[0] if check.notes else check.verdict}"
-        return Shown(check.cell, "", why.removesuffix("."), ran=False)
+        return Shown(check.cell, why.removesuffix("."), ran=False)
     now = "no number" if check.now is None else f"{check.now:.2f} %"
-    return Shown(check.cell, "", f"{check.cell} has {now} now and had {check.stored:.2f} %")
+    return Shown(check.cell, f"{check.cell} has {now} now and had {check.stored:.2f} %")

@@ -27,7 +27,7 @@ from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.provenance.shown_definitions import functions_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import SIDE_BY_SIDE
+from ttabench.store.attestations import SIDE_BY_SIDE, wider_kind
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
 from ttabench.sweep.verify import copied_paths
 
@@ -163,7 +163,8 @@ class SideBySide:
             before, expected, stratum, machine = group.key
             if now != expected:
                 raise code_changed()
-            links = group.records[0].attestations.links
+            first = group.records[0]
+            links = {} if first.attested else first.attestations.links  # a line does not show itself
             if old != before and old not in links.get((before, stratum, machine), ()):
                 outcome.left[group.key] = f"{self._old} has not the code of these results"
                 continue
@@ -172,7 +173,7 @@ class SideBySide:
             changed += [*others, *(f"{name}{OLD}" for name in others if name in old_texts)]
             group = replace(group, changed=frozenset(changed))
             if self._read_alike(group, outcome):
-                joined[before, now, *_kind(group.records[0])].append(group)
+                joined[before, now, *wider_kind(stratum)].append(group)
         return [_joined(parts) for parts in joined.values()]
 
     def _with_other_references(
@@ -273,12 +274,12 @@ def with_other_references(
 
 def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:
     if why := old.get("reason", ""):
-        return Shown(cell, "", f"{cell} could not be run: {why}".removesuffix("."), ran=False)
+        return Shown(cell, f"{cell} could not be run: {why}".removesuffix("."), ran=False)
     if why := now.get("reason", ""):
-        return Shown(cell, "", f"{cell} fails with the installed code: {why}".removesuffix("."))
+        return Shown(cell, f"{cell} fails with the installed code: {why}".removesuffix("."))
     if old != now:
-        return Shown(cell, "", f"the two codes compute something else for {cell}")
-    return Shown(cell, now["digest"])
+        return Shown(cell, f"the two codes compute something else for {cell}")
+    return Shown(cell, operations=now["digest"])
 
 
 def _read_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
@@ -286,17 +287,6 @@ def _read_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
     stream, contamination = (cell["protocol"].get(name, "") for name in ("stream", "contamination"))
     foreign = contamination.partition("(")[0]
     return cell["dataset"], cell["corruption"], str(cell["severity"]), stream, foreign
-
-
-def _kind(record: Record) -> tuple[str, ...]:
-    """What cells have in common that go the same ways through the code."""
-    cell, protocol = record.data["cell"], record.data["cell"]["protocol"]
-    named = ("mode", "reset", "order", "contamination", "stream")
-    how = [str(protocol.get(name, "")).partition("(")[0] for name in named]
-    given = [f"{name} {protocol[name]}" for name in ("held_out", "limit") if protocol.get(name)]
-    paced = ["pace"] if protocol.get("pace") else []
-    mixed = "mixed" if cell["corruption"] == "mixed" else ""
-    return cell["method"], cell["arch"], cell["dataset"], mixed, *how, *given, *paced
 
 
 def _joined(parts: Sequence[Group]) -> Group:

@@ -22,7 +22,7 @@ from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
 from ttabench.store import Record, Store
-from ttabench.store.attestations import FILE, Attestations, stratum_of
+from ttabench.store.attestations import FILE, Attestations, digest, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import attest as attesting
 from ttabench.sweep import measured_again
@@ -284,7 +284,7 @@ def test_cells_that_the_folder_does_not_have_show_nothing(swept: Path, change: C
     assert not stale(swept)
 
 
-@pytest.mark.parametrize("way", ["measured again", "unknown", None])
+@pytest.mark.parametrize("way", ["measured again", "side by side", "unknown", None])
 def test_bits_that_are_not_the_stored_ones_show_nothing(swept: Path, change: Change, way: str | None) -> None:
     """Else a made-up line that names any cell of the folder would make stale cells fresh."""
     change(ENTROPY)
@@ -297,6 +297,66 @@ def test_bits_that_are_not_the_stored_ones_show_nothing(swept: Path, change: Cha
     assert stale(swept) == {"tent"}
     edit(swept, lambda line: {**line, "cells": [[measured, digest]]})
     assert not stale(swept)
+
+
+@pytest.mark.parametrize("way", ["measured again", "side by side"])
+def test_cells_of_another_kind_or_code_show_nothing(swept: Path, change: Change, way: str) -> None:
+    """Else one line with a cell that is cheap would make all stale cells fresh."""
+    change(ENTROPY)
+    outcome_of(swept)
+    held = Store.at(swept).latest().values()
+    of_source = next(r for r in held if r.data["cell"]["method"] == "source")
+    edit(swept, lambda line: {**line, "way": way})
+    assert not stale(swept)
+    line = of_line(swept)
+    del line["sum"]
+    edit(swept, lambda line: {**line, "cells": [[of_source.cell_id, digest(of_source.result.correct)]]})
+    assert stale(swept) == {"tent"}
+    ((before, _, kind),) = line["same"]
+    for code, shown in ((before, 1), ("0" * 64, 0)):
+        edit(swept, lambda _, code=code: {**line, "same": [[code, "1" * 64, kind]]})
+        assert len(Attestations.read(swept).links) == shown
+
+
+@pytest.mark.parametrize("kind", ["no JSON", "[1]", '["a",{},"b","c","",[]]'])
+def test_a_kind_that_is_none_is_refused_with_its_place(swept: Path, change: Change, kind: str) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    edit(swept, lambda line: {**line, "way": "side by side", "same": [["a", "b", kind]]})
+    with pytest.raises(UserError, match=r"line 1, is not what ttabench wrote"):
+        Store.at(swept).latest()
+
+
+def test_numbers_that_disagreed_count_more_than_those_that_agreed(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    edit(swept, lambda line: {**line, "refused": [[*link, "it differs"] for link in line["same"]]})
+    assert stale(swept) == {"tent"}
+    (why,) = outcome_of(swept).refused.values()
+    assert "refused before" in why
+
+
+def test_what_is_attested_can_be_shown_again(
+    ttabench: Run, swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line may be forged: whoever has the folder can write all that a line has."""
+    assert ttabench("attest", swept, "--check").out == (
+        f"{swept} has no attested cell; there is nothing to check.\n"
+    )
+    change(ENTROPY)
+    outcome_of(swept)
+    line = (swept / FILE).read_bytes()
+    assert ttabench("attest", swept, "--check", "--dry-run").out.startswith("2 cells like tent")
+    output = ttabench("attest", swept, "--check")
+    assert output.code == 0
+    assert output.out.startswith("2 attested cells shown again, with 1 cell of them run again.\n")
+    adapt = Tent.adapt
+    monkeypatch.setattr(Tent, "adapt", lambda self, x: -adapt(self, x))  # as if the line had been forged
+    output = ttabench("attest", swept, "--check")
+    assert output.code == 1
+    assert "2 attested cells refused: " in output.out
+    assert f"delete their lines of {FILE}: the cells are stale then.\n" in output.out
+    assert (swept / FILE).read_bytes() == line
 
 
 def test_the_bits_of_the_last_result_of_a_cell_count(swept: Path, change: Change) -> None:

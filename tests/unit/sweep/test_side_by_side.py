@@ -22,13 +22,11 @@ from ttabench.cell import Cell
 from ttabench.data.dataset import Labelled
 from ttabench.protocol import Protocol
 from ttabench.provenance.executed import NOT_AT_ALL
-from ttabench.provenance.staleness import StoredCode
-from ttabench.store import Record
-from ttabench.store.attestations import FILE
-from ttabench.store.stored_environment import StoredEnvironment
+from ttabench.store.attestations import FILE, digest, stratum_of, wider_kind
+from ttabench.store.new_records import held_among
 from ttabench.sweep.attest import Group, Outcome
 from ttabench.sweep.one_side import FewImages, Side, few, make_images, varied
-from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, _kind, with_other_references
+from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, with_other_references
 from ttabench.system.checked_lines import decode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -102,7 +100,17 @@ def test_a_function_taken_out_of_another_is_shown_on_any_machine(swept: Path, af
     assert line["executed"] == [
         f"{SCORING}: _is_half", f"{SCORING}: autocast", f"{SCORING}: autocast, in the old code",
     ]  # fmt: skip
+    held = held_among(swept, found["measured"])
+    assert line["cells"] == [[cell, digest(held[cell].correct)] for cell in found["measured"]]
+    assert {cell for cell, _ in line["operations"]} == {*found["measured"]}
     assert before == {path: path.read_bytes() for path in (swept / "cells").iterdir()}
+    again = run(after, "attest", swept, "--old", ROOT, "--check")
+    assert again.code == 0, again.out
+    assert again.out == "4 attested cells shown again, with 2 cells of them run again.\n"
+    itself = run(after, "attest", swept, "--old", after, "--check")
+    assert itself.code == 1
+    assert "4 attested cells not tried: " in itself.out
+    assert decode((swept / FILE).read_bytes().rstrip(b"\n")) == line
 
 
 def test_other_numbers_on_the_way_are_refused(swept: Path, after: Path) -> None:
@@ -213,7 +221,7 @@ def test_a_table_that_refers_to_something_else_cannot_be_shown(tmp_path: Path) -
 def test_cells_with_other_numbers_of_images_are_not_joined(cell: Cell) -> None:
     def kind(**changed: Any) -> tuple[str, ...]:
         of = replace(cell, protocol=Protocol(batch_size=20, **changed))
-        return _kind(Record({"cell": of.to_json()}, "", StoredCode(), StoredEnvironment()))
+        return wider_kind(stratum_of(of.to_json()))
 
     assert kind(limit=20) not in (kind(limit=500), kind())
     assert kind(held_out=0.1) not in (kind(held_out=0.5), kind())
