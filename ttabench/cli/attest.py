@@ -36,8 +36,8 @@ def attest(
     that the change reaches, and every changed function has to run in it with all its branches. What agrees
     is stored in DIR/attested.jsonl, and so is what disagrees: it is refused until the code changes. What did
     not run may be tried again. Only the kind of machine that measured the results may attest them, and no
-    GPU. Where definitions refer to others than before, --old is needed. Branches that were removed are seen
-    with --old alone.
+    GPU. Where definitions refer to others than before, or a function has fewer branches, --old is needed.
+    Branches that others replaced are seen with --old alone.
 
     With --old, the sample runs with the old and with the installed code on this machine, whichever it is.
     Both have to do the same torch operations with the same numbers. Branches of the old code that did not

@@ -57,12 +57,14 @@ class Code:
     texts   definition → 16 hex digits of its text alone.
     roots   where the code is entered.
     edges   definition → what it refers to.
+    branches  definition → how often it decides what runs; not of whole modules.
     """
 
     source: str = ""
     texts: Mapping[Node, str] = field(default_factory=dict)
     roots: tuple[Node, ...] = ()
     edges: Mapping[Node, tuple[Node | str, ...]] = field(default_factory=dict)
+    branches: Mapping[Node, int] = field(default_factory=dict)
 
     def source_with(self, texts: Mapping[Node, str]) -> str:
         """The hash if definitions had these texts, and referred to the same as now."""
@@ -75,6 +77,7 @@ class _Found:
 
     members   of a class, by name.
     strange   of a class: whether it is made from one of another package, which may call any member by name.
+    branches  how often it decides what runs; None for a whole module.
     """
 
     text: str
@@ -82,6 +85,7 @@ class _Found:
     uses: frozenset[str] = frozenset()
     members: Mapping[str, Definition] = field(default_factory=dict)
     strange: bool = False
+    branches: int | None = None
 
 
 class Graph:
@@ -130,7 +134,8 @@ class Graph:
             for each, found in parts[0].members.items()
             if not self.left_out(f"{name}:{of}.{each}")
         }
-        return _Found(parts[0].text, tuple(targets), uses, members, is_class and self._is_strange(node))
+        strange = is_class and self._is_strange(node)
+        return _Found(parts[0].text, tuple(targets), uses, members, strange, parts[0].branches)
 
     def _known(self, name: str) -> Module:
         module = self.module(name)
@@ -207,7 +212,8 @@ def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Nod
     reached = _reached(start, graph, cut or {})
     edges = {node: _edges(node, found, reached) for node, found in reached.items()}
     texts = {node: found.text for node, found in reached.items()}
-    return Code(_source(start, edges, texts), texts, start, edges)
+    branches = {node: found.branches for node, found in reached.items() if found.branches is not None}
+    return Code(_source(start, edges, texts), texts, start, edges, branches)
 
 
 def _source(

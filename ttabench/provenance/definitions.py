@@ -23,6 +23,9 @@ ANY = "*"
 READS_NAMES = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+BRANCHING = (
+    ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case, ast.comprehension,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Definition:
     bases    of a class: its base classes, dotted names.
     members  of a class: its functions by name.
     free     of a member: whether it is a static method or a class method.
+    branches  how often it decides what runs, see `_branches`.
     """
 
     text: str
@@ -45,18 +49,20 @@ class Definition:
     bases: tuple[str, ...] | None = None
     members: Mapping[str, Definition] = field(default_factory=dict)
     free: bool = False
+    branches: int = 0
 
     def to_json(self) -> list[Any]:
         members = {name: each.to_json() for name, each in self.members.items()}
         bases = None if self.bases is None else list(self.bases)
-        return [self.text, self.refers, self.uses, dict(self.imports), bases, members, self.free]
+        what = [self.text, self.refers, self.uses, dict(self.imports)]
+        return [*what, bases, members, self.free, self.branches]
 
     @classmethod
     def from_json(cls, data: Any) -> Definition:
-        text, refers, uses, imports, bases, members, free = data
+        text, refers, uses, imports, bases, members, free, branches = data
         return cls(
             text, tuple(refers), tuple(uses), imports, None if bases is None else tuple(bases),
-            {name: cls.from_json(each) for name, each in members.items()}, free,
+            {name: cls.from_json(each) for name, each in members.items()}, free, branches,
         )  # fmt: skip
 
 
@@ -239,7 +245,17 @@ def _plain(node: ast.AST) -> Definition:
     text = text_of(node, reference)
     if reads_names:
         uses |= words
-    return Definition(digest(text), tuple(refers), tuple(sorted(uses)), imports)
+    return Definition(digest(text), tuple(refers), tuple(sorted(uses)), imports, branches=_branches(node))
+
+
+def _branches(node: ast.AST) -> int:
+    """How often a text decides what runs. What only raises an error gives no number, and is left out."""
+    if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise) and not node.orelse:
+        return 0
+    here = int(isinstance(node, BRANCHING))
+    here += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+    here += len(node.ifs) if isinstance(node, ast.comprehension) else 0
+    return here + sum(map(_branches, ast.iter_child_nodes(node)))
 
 
 def _makes_a_name(call: ast.Call) -> bool:

@@ -33,11 +33,13 @@ class Code:
     source       SHA-256 (hex) over all definitions that are reached, without names; "" for no code.
     definitions  ``package/module.py: name`` → 16 hex digits of the text of this definition alone.
     reached      the same with what each definition refers to.
+    branches     definition → how often it decides what runs; not of whole modules.
     """
 
     source: str = ""
     definitions: Mapping[str, str] = field(default_factory=dict)
     reached: Reached = field(default_factory=Reached, repr=False, compare=False)
+    branches: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def __hash__(self) -> int:
         return hash(self.source)
@@ -219,7 +221,8 @@ def code_by_kind(
     roots += [(f"{EXTERNAL}.{'huggingface' if prefix == 'hf' else prefix}", OWN_TEXT, "")] if prefix else ()
     made = closure(roots, graph(whole), {point.module: _unnamed(point, named)})
     keep()
-    return Code(made.source, {shown(node): text for node, text in sorted(made.texts.items())}, made)
+    texts = {shown(node): text for node, text in sorted(made.texts.items())}
+    return Code(made.source, texts, made, {shown(node): of for node, of in made.branches.items()})
 
 
 def _unnamed(point: Any, named: tuple[str, ...]) -> frozenset[Node]:

@@ -244,7 +244,8 @@ class Store:
                 record.source and code_written.get(record.source) != record.definitions
             ):  # {} of the first format
                 facts = json.loads(record.definitions.method or "{}")
-                lines += code_lines(record.source, record.definitions, names_written, facts)
+                stored = record.definitions
+                lines += code_lines(record.source, stored, stored.branches, names_written, facts)
                 code_written[record.source] = record.definitions
             written = {"kind": "result", "written": record.written, "source": record.source}
             lines.append(encode({**written, **record.result.to_json()}))

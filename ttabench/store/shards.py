@@ -38,6 +38,7 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
     environment = StoredEnvironment()
     code: dict[str, StoredCode] = {}
     names: dict[str, tuple[str, str]] = {}  # of definitions
+    branches: dict[str, int] = {}
     old = False
     for number, line in _whole_lines(shard):
         place = f"{shard}, line {number}"
@@ -52,10 +53,15 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
                 if not names.keys() >= {*listed}:
                     raise Damaged("names of its definitions do not stand before it")
                 stored = StoredCode((names[each][1], names[each][0]) for each in listed)
+                stored.branches = {names[each][1]: branches[each] for each in listed if each in branches}
                 stored.method = canonical(data["method"]) if data.get("method") else ""
                 code[data["source"]] = stored
             elif data["kind"] == "definitions":
-                names |= {name_key(digest, name): (str(digest), str(name)) for digest, name in data["names"]}
+                new = {name_key(digest, name): (str(digest), str(name)) for digest, name in data["names"]}
+                names |= new
+                if "branches" in data:  # earlier versions did not store them
+                    counts = zip(new, data["branches"], strict=True)
+                    branches |= {key: int(count) for key, count in counts if count is not None}
             elif data["kind"] == "result":
                 if not environment:
                     raise Damaged("no environment stands before it")

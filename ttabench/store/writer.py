@@ -58,9 +58,8 @@ class Writer:
                 lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
                 more_libraries = needed
             if source and source not in known:
-                lines += code_lines(
-                    source, code.definitions, names, method_facts(cell.method, dict(cell.config).values())
-                )
+                facts = method_facts(cell.method, dict(cell.config).values())
+                lines += code_lines(source, code.definitions, code.branches, names, facts)
                 known.add(source)
             record = {"kind": "result", "written": time.time(), "source": source, **result.to_json()}
             lines.append(encode(record))
@@ -105,17 +104,24 @@ class Writer:
 
 
 def code_lines(
-    source: str, definitions: Mapping[str, str], written: set[str], method: Mapping[str, Any]
+    source: str,
+    definitions: Mapping[str, str],
+    branches: Mapping[str, int],
+    written: set[str],
+    method: Mapping[str, Any],
 ) -> list[bytes]:
     """The lines that say which code `source` is. Definitions stand in it by hash, their names once per file.
 
+    branches  definition → how often it decides what runs, where that is known.
     written   what has its name in the file already; what gets one now is added.
     method    what :func:`ttabench.method.facts.facts_of` says of the method; {} if unknown.
     """
     keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
     new = sorted(keys.keys() - written)
     written.update(keys)
-    names = [encode({"kind": "definitions", "names": [keys[key] for key in new]})] if new else []
+    decide = [branches.get(keys[key][1]) for key in new]
+    named = {"kind": "definitions", "names": [keys[key] for key in new], "branches": decide}
+    names = [encode(named)] if new else []
     facts = {"method": dict(method)} if method else {}
     return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys), **facts})]
 

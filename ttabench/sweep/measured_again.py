@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ttabench.provenance import forget
 from ttabench.provenance.executed import Executed
@@ -22,13 +22,18 @@ OTHER_REFERENCES = (
     f"{REFERENCES}, and results do not store what it was; give the code before the change with --old CHECKOUT"
 )
 OLD_BRANCHES = "branches that only its old text has; --old CHECKOUT shows them"
+REPLACED = "a branch that another one replaced; --old CHECKOUT shows it"
+FEWER_BRANCHES = (
+    "a branch of it was removed ({} then, {} now), and results do not store what it did; give the code "
+    "before the change with --old CHECKOUT"
+)
 
 
 class MeasuredAgain:
     """Only the kind of machine that made the results gives the same bits, and a GPU never does.
 
-    Results store hashes of texts, not texts. So a branch that was removed is not seen where definitions refer
-    to the same as before; `accepted` says so.
+    Results store hashes of texts and how many branches each has, not texts. So a branch that another one
+    replaced is not seen where definitions refer to the same as before; `accepted` says so.
     """
 
     name = "measured again"
@@ -39,26 +44,33 @@ class MeasuredAgain:
         self._store = store
         self._executed = Executed({})
         self._groups: list[Group] = []
+        self._uncounted: set[str] = set()
         self._executor = pick_executor(0, "cpu")
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         for group in groups:
             first = group.records[0]
+            code = code_of(first.result.cell)
             environment = first.environment
             if str(environment.get("device", "")).startswith("cuda"):
                 outcome.left[group.key] = "a GPU does not give the same bits twice; measure these cells again"
             elif machine_of(environment) != machine_of(here("cpu", first.result.cell)):
                 processor = environment.get("processor", "unknown")
                 outcome.left[group.key] = f"they were measured on another kind of machine ({processor})"
-            elif not code_of(first.result.cell).refers_as(Code(first.source, first.definitions)):
+            elif not code.refers_as(Code(first.source, first.definitions)):
                 outcome.refused[group.key] = OTHER_REFERENCES
+            elif lost := fewer_branches(group.changed, first.definitions.branches, code.branches):
+                outcome.refused[group.key] = lost
             else:
+                self._uncounted |= group.changed - first.definitions.branches.keys()
                 self._groups.append(group)
         return self._groups
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
         functions = functions_of(changed)
-        self.accepted = [f"{name}: {OLD_BRANCHES}" for name in sorted(changed)]
+        self.accepted = [
+            f"{name}: {OLD_BRANCHES if name in self._uncounted else REPLACED}" for name in sorted(changed)
+        ]
         self._executed = Executed(functions)
         return dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
 
@@ -76,6 +88,14 @@ class MeasuredAgain:
         forget()
         if any(code_of(group.records[0].result.cell).source != group.key[1] for group in self._groups):
             raise code_changed()
+
+
+def fewer_branches(changed: Iterable[str], then: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """Which of these definitions has fewer branches now, in a sentence; "" for none."""
+    for name in sorted(changed):
+        if now.get(name, 0) < then.get(name, 0):
+            return f"{name}: {FEWER_BRANCHES.format(then[name], now.get(name, 0))}"
+    return ""
 
 
 def _shown(check: Check) -> Shown:

@@ -419,6 +419,11 @@ def test_code_is_written_once_and_the_name_of_each_definition_too(store: Store, 
     assert "ttabench_methods/tent.py: Tent.adapt" in names[0]
     assert "ttabench/data/published/cifar.py: CifarC" in names[1]
     assert not names[0] & names[1]
+    (branches,) = [
+        count for (_, name), count in zip(written[1]["names"], written[1]["branches"], strict=True)
+        if name == "ttabench/measure/scoring.py: evaluate"
+    ]  # fmt: skip
+    assert branches > 1
     assert {*written[6]["definitions"]} & {*written[2]["definitions"]}
     sources = [line["source"] for line in written if "source" in line]
     assert sources == [written[2]["source"]] * 3 + [written[6]["source"]] * 3 + [""]

@@ -182,8 +182,33 @@ def test_texts_that_two_definitions_exchanged_are_changed() -> None:
 def test_what_is_not_seen_of_the_old_code_is_said(swept: Path, change: Change) -> None:
     change(ENTROPY)
     outcome = outcome_of(swept)
-    assert outcome.accepted == of_line(swept)["accepted"] == [f"{ENTROPY}: {measured_again.OLD_BRANCHES}"]
+    assert outcome.accepted == of_line(swept)["accepted"] == [f"{ENTROPY}: {measured_again.REPLACED}"]
     assert any(ENTROPY in line and "--old CHECKOUT" in line for line in attesting.summary(outcome))
+
+
+def test_earlier_versions_stored_no_number_of_branches(swept: Path, change: Change) -> None:
+    edit_lines(swept, lambda data: {key: value for key, value in data.items() if key != "branches"})
+    change(ENTROPY)
+    assert outcome_of(swept).accepted == [f"{ENTROPY}: {measured_again.OLD_BRANCHES}"]
+    assert not stale(swept)
+
+
+def test_a_removed_branch_is_refused_without_the_old_code(swept: Path, change: Change) -> None:
+    """Such as ``if x.std() < 0.1: x = x * 2``: it refers to nothing, and no measured cell would show it."""
+
+    def with_one_more(data: dict[str, Any]) -> dict[str, Any]:
+        if "branches" not in data:
+            return data
+        counts = zip(data["names"], data["branches"], strict=True)
+        return {**data, "branches": [count + (name == ENTROPY) for (_, name), count in counts]}
+
+    edit_lines(swept, with_one_more)
+    assert Store.at(swept).merge()  # which keeps the numbers
+    assert not stale(swept)
+    change(ENTROPY)
+    (why,) = outcome_of(swept).refused.values()
+    assert why == f"{ENTROPY}: {measured_again.FEWER_BRANCHES.format(1, 0)}"
+    assert stale(swept) == {"tent"}
 
 
 def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -> None:

@@ -1,0 +1,40 @@
+"""What is known of one definition beside its text."""
+
+from __future__ import annotations
+
+from tests.cases import each
+from ttabench.provenance.definitions import Definition, definitions_of
+
+HEAD = "def f(x, y=0):\n"
+REMOVED = "    if x.std() < 0.1:\n        x = x * 2\n"
+
+
+def of(body: str) -> Definition:
+    return definitions_of(f"{HEAD}{body}    return x\n".encode()).by_name["f"]
+
+
+def test_a_branch_that_refers_to_nothing_counts() -> None:
+    assert of(REMOVED).refers == of("").refers == ()
+    assert (of(REMOVED).branches, of("").branches) == (1, 0)
+    assert Definition.from_json(of(REMOVED).to_json()) == of(REMOVED)
+
+
+@each(
+    "body, count",
+    [
+        ("    if x:\n        y = 1\n    elif y:\n        y = 2\n    else:\n        y = 3\n", 2),
+        ("    y = 1 if x else 2\n", 1),
+        ("    y = x and y or 3\n", 2),
+        ("    for each in x:\n        y += each\n    while y:\n        y -= 1\n", 2),
+        ("    y = [a for b in x for a in b if a]\n", 3),
+        (
+            "    try:\n        y = 1\n    except A:\n        y = 2\n    except B:\n        y = 3\n",
+            2,
+        ),
+        ("    match x:\n        case 1:\n            y = 1\n        case _:\n            y = 2\n", 2),
+        ("    def inner(z):\n        return z if z else x\n    y = inner(1)\n", 1),
+        ("    if x and y:\n        raise ValueError(1 if x else 2)\n", 0),
+    ],
+)
+def test_all_that_decides_what_runs_counts_but_for_errors(body: str, count: int) -> None:
+    assert of(body).branches == count
