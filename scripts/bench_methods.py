@@ -91,8 +91,8 @@ from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.measure.any_network import SourceOfAnyNetwork
+from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
-from ttabench.measure.stream import Stream
 from ttabench.method import Method
 from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.build import build

@@ -20,7 +20,7 @@ import torch
 from bench_methods import Case, classifier, images, pixels, prepared
 from bench_suite import Timer
 
-from ttabench.measure.stream import Stream
+from ttabench.measure.ordered_batches import Stream
 from ttabench.registry import method as find_method
 
 ONLINE = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta"

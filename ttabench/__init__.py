@@ -13,6 +13,7 @@ from ttabench.public_names import HOMES
 if TYPE_CHECKING:
     from ttabench.api.adapting import Adapted, adapt, evaluate
     from ttabench.api.evaluation import Evaluation
+    from ttabench.api.named_norm_layers import name_norm_layers
     from ttabench.api.names import (
         corrupt,
         get_dataset,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         list_datasets,
         list_methods,
     )
-    from ttabench.api.norm_layers import name_norm_layers
     from ttabench.api.sweeping import load_results, run_sweep
     from ttabench.classifier import Classifier
     from ttabench.data.dataset import Dataset

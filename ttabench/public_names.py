@@ -19,7 +19,7 @@ HOMES = {
     "list_datasets": "api.names",
     "list_methods": "api.names",
     "load_results": "api.sweeping",
-    "name_norm_layers": "api.norm_layers",
+    "name_norm_layers": "api.named_norm_layers",
     "run_sweep": "api.sweeping",
 }
 """The module of each public name, below ttabench."""

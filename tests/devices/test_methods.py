@@ -13,8 +13,8 @@ from tests.conformance.test_all_methods import LIGHTER, imported, others_at_nigh
 from tests.devices.emulated import Emulated, MixedDevices
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
+from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
-from ttabench.measure.stream import Stream
 from ttabench.method import Method, SourceData
 from ttabench.method.settings import make_config
 from ttabench.registry import method_names

@@ -51,7 +51,7 @@ def verify(
     deep: Annotated[bool, Option("--deep", help="Compare checksums and decode every image.")] = False,
 ) -> None:
     """Check a dataset on disk. The exit code is 1 if it must not be used."""
-    from ttabench.data.verify.verify import verify as run
+    from ttabench.data.verify.audit_dataset import verify as run
     from ttabench.sweep.progress.display import Meter
 
     with Meter("steps") as meter:

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 if TYPE_CHECKING:
     from ttabench.sweep.drawn_cells import Drawn
-    from ttabench.sweep.verify import Check
+    from ttabench.sweep.reproduce import Check
 
 SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
@@ -54,7 +54,7 @@ def verify(
     from ttabench.run.executors import Limits
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
-    from ttabench.sweep import verify as verifying
+    from ttabench.sweep import reproduce
     from ttabench.sweep.drawn_cells import draw
     from ttabench.sweep.progress.display import Display
     from ttabench.system.environment import pick_device
@@ -62,9 +62,9 @@ def verify(
     store = Store.at(results)
     drawn = draw(store, sample, seed, every_method=at_most > 0)
     records = drawn.records
-    available = verifying.find_available(records, verifying.sweeps_of(store))
+    available = reproduce.find_available(records, reproduce.sweeps_of(store))
     on = pick_device(device) if device else ""
-    place = on or verifying.device_of(r for r in records if not available[r.result.cell.cell_id].lacks)
+    place = on or reproduce.device_of(r for r in records if not available[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
     if at_most and not count:
         raise UserError("--at-most stops worker processes; set --workers to 1 or more.")
@@ -74,8 +74,8 @@ def verify(
     try:
         with Display(len(records), "cells", kinds=kinds, workers=count) as display:
             display.console.print(f"{counted(len(records), 'cell')} of {drawn.of:,}.", markup=False)
-            for event in verifying.run(store, records, available, on, executor, count):
-                if isinstance(event, verifying.Check):
+            for event in reproduce.run(store, records, available, on, executor, count):
+                if isinstance(event, reproduce.Check):
                     checks.append(event)
                     display.finished(str(event.cell), event.verdict)
                 else:
@@ -92,7 +92,7 @@ def verify(
 def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
     from json import dumps
 
-    from ttabench.sweep.verify import BOUND
+    from ttabench.sweep.reproduce import BOUND
 
     if json:
         report = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
-from ttabench.measure.stream import Images, arrange
+from ttabench.measure.ordered_batches import Images, arrange
 from ttabench.protocol import Protocol
 
 __all__ = ["FOREIGN", "Batch", "ImageStream", "Order", "Part", "class_by_class", "put_in_order"]

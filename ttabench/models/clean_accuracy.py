@@ -13,7 +13,7 @@ from torch import Tensor
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import unknown
-from ttabench.measure.stream import Stream
+from ttabench.measure.ordered_batches import Stream
 from ttabench.models.input_trials import better_classes, better_input, probabilities, some_of
 from ttabench.models.label_noise import noisy_labels
 

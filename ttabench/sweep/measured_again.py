@@ -14,7 +14,7 @@ from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
-from ttabench.sweep.verify import Check, find_available, here, run, sweeps_of
+from ttabench.sweep.reproduce import Check, find_available, here, run, sweeps_of
 
 __all__ = ["MeasuredAgain"]
 

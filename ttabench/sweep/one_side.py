@@ -42,7 +42,6 @@ from ttabench.provenance.shown_definitions import functions_of, node_of
 from ttabench.provenance.staleness import code_of
 from ttabench.run import worker
 from ttabench.run.kept_objects import WorkerState
-from ttabench.sweep.verify import Rerun, before
 
 BATCH, IMAGES = 4, 10
 """Images of a batch, and of a cell: the last batch is not full."""
@@ -131,14 +130,15 @@ class Side:
         facts = data.num_classes, data.scored_classes, data.image_size, data.mean, data.std, data.corruptions
         return {"digest": sha256(f"{facts} {sorted(read.items())}".encode()).hexdigest()}
 
-    def run(self, cell: dict[str, Any], folder: str, whole: bool, varied: bool) -> dict[str, str]:
+    def run(self, cells: Sequence[dict[str, Any]], folder: str, whole: bool, varied: bool) -> dict[str, str]:
         """What a cell gives: why it has no number, or a hash of all that torch computed for it.
 
+        cells   of a continual run, those before it come before it.
         whole   with all its images, and not with few.
         varied  the cell runs with other protocols too, which few stored results have.
         """
-        last = Cell.from_json(cell)
-        chain = [*before(last), last]
+        chain = [Cell.from_json(cell) for cell in cells]
+        last = chain[-1]
         if not whole:
             worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
@@ -195,13 +195,16 @@ class Side:
 
     def _result(self, chain: Sequence[Cell], folder: Path) -> Result:
         """The result of the last cell of a continual run, or of a single cell."""
-        rerun = Rerun(tuple(chain), "cpu", folder)
         if chain[-1].protocol.stream:  # it is saved after each batch, stopped, and goes on without
             checkpoint.SECONDS = 0.0
             with suppress(Stopped):
-                rerun(_stopping(), self._state)
+                self._run(chain, folder, _stopping())
             checkpoint.SECONDS = NEVER
-        return rerun(lambda event: None, self._state)[-1]
+        return self._run(chain, folder, lambda event: None)
+
+    def _run(self, chain: Sequence[Cell], folder: Path, hear: Callable[[Any], None]) -> Result:
+        *_, last = worker.Worker(self._state, folder, "cpu", hear).results_of(tuple(chain))
+        return last
 
     def missing(self) -> dict[str, list[str]]:
         """Definition → what did not run of it, for those that did not run as a whole."""

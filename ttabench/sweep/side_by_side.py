@@ -29,15 +29,15 @@ from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import SIDE_BY_SIDE, wider_kind
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
-from ttabench.sweep.verify import copied_paths
+from ttabench.sweep.reproduce import before, copied_paths
 
 __all__ = ["SideBySide", "side_by_side"]
 
 ON_FEW_IMAGES = (
     "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
-    "ttabench/measure/image_stream.py", "ttabench/measure/scoring.py", "ttabench/measure/stream",
-    "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/", "ttabench/data/",
-    "ttabench/protocol.py",
+    "ttabench/measure/image_stream.py", "ttabench/measure/ordered_batches.py", "ttabench/measure/scoring.py",
+    "ttabench/measure/stream", "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/",
+    "ttabench/data/", "ttabench/protocol.py",
 )  # fmt: skip
 """Code that reads and scores the images of a cell: it does the same with each batch. Whole sets are read."""
 READING = (
@@ -224,10 +224,12 @@ class SideBySide:
         return {name: why for name, why in unshown.items() if not name.startswith(READING)}
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
+        how = {"whole": self._whole, "varied": bool(turn)}
         for record in records:
-            cell, question = record.result.cell, {"cell": record.data["cell"], "whole": self._whole}
+            cell = record.result.cell
+            cells = [each.to_json() for each in (*before(cell), cell)]
             yield CellProgress(str(cell), 1, 0, 0, 0, "with both codes")
-            yield _compared(cell, *self._both("run", self._folders, **question, varied=bool(turn)))
+            yield _compared(cell, *self._both("run", self._folders, cells=cells, **how))
 
     def missing(self) -> dict[str, str]:
         old, now = (

@@ -14,7 +14,7 @@ from ttabench.data.catalog import dataset
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import doubts
 from ttabench.data.own.plain_images import is_plain
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 
 Run = Callable[..., Output]

@@ -20,7 +20,7 @@ from ttabench.data.drawn import Drawn, balanced_rows
 from ttabench.data.files.file_states import file_states
 from ttabench.data.foreign import checked_foreign
 from ttabench.data.published.imagenet_subset import balanced
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.resolve import resolve_model, resolve_trainable
@@ -229,7 +229,9 @@ def test_words() -> None:
 
 
 def test_verify_says_how_many_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttabench.data.verify.verify._read_everything", lambda data, progress: iter(()))
+    monkeypatch.setattr(
+        "ttabench.data.verify.audit_dataset._read_everything", lambda data, progress: iter(())
+    )
     (finding,) = verify("digits-c[105]")
     assert finding.text == "digits-c[105]: 105 images, 10 to 11 of each class."
 

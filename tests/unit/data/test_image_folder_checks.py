@@ -18,7 +18,7 @@ from ttabench.data.own.image_folder_checks import left_out, other_files, turned
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.own.plain_images import is_plain
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 
 READ = ".jpeg, .jpg, .png, .bmp, .webp or .ppm"

@@ -17,7 +17,7 @@ from ttabench.data import catalog
 from ttabench.data.published import imagenet_subset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import balanced, read_list, remember_list
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import find_sources, plan

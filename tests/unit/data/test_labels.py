@@ -14,7 +14,7 @@ from tests.unit.sweep.test_shifts import asked
 from ttabench.data import catalog
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.overlap import shared_images
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.sweep.resolve import resolve
 

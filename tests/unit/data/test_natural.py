@@ -18,8 +18,8 @@ from ttabench.data import catalog
 from ttabench.data.fetch.fetch import fetch_published
 from ttabench.data.published.facts import PUBLISHED, Archive
 from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
+from ttabench.data.verify.audit_dataset import verify_published
 from ttabench.data.verify.findings import is_usable
-from ttabench.data.verify.verify import verify_published
 from ttabench.errors import UserError
 
 SUBSET = (fakes.WNIDS[2], fakes.WNIDS[0])  # in another order than the classes

@@ -16,7 +16,7 @@ from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.digits import Digits
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.sweep.resolve import resolve
 

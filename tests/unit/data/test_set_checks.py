@@ -16,7 +16,7 @@ from tests.unit.sweep.test_shifts import asked
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.data.own.set_checks import largest_set
-from ttabench.data.verify.verify import verify
+from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.sweep.plan import plan
 from ttabench.sweep.resolve import Sweep, resolve

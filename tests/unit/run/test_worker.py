@@ -24,7 +24,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.image_stream import Batch, ImageStream
-from ttabench.measure.stream import arrange
+from ttabench.measure.ordered_batches import arrange
 from ttabench.measure.torch_defaults import settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
@@ -38,7 +38,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress
 from ttabench.run.worker import Worker
 from ttabench.store import Store
-from ttabench.sweep.verify import Rerun
+from ttabench.sweep.reproduce import Rerun
 
 IMAGES = 12
 

@@ -390,7 +390,7 @@ def test_code_that_reads_images_is_shown_by_what_both_codes_read(tmp_path: Path)
     assert alike("frost", "snow") == "the two codes read other images or labels for mine"
     assert alike("blur") == "mine, blur cannot be read: it is not here"
     assert asked == [2, 2, 1, 1, 1, 1]  # of each image once
-    assert alike("snow", changed="ttabench/measure/stream.py: arrange") == ""
+    assert alike("snow", changed="ttabench/measure/ordered_batches.py: arrange") == ""
 
 
 def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, few_images: Path) -> None:

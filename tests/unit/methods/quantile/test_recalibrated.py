@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
+from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
-from ttabench.measure.stream import Stream
 from ttabench.registry import method
 from ttabench_methods.aqr import AQR
 from ttabench_methods.quantile import Quantile, QuantileConfig

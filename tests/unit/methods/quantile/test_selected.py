@@ -8,8 +8,8 @@ import torch
 
 from tests.unit.methods.quantile.test_recalibrated import SETTINGS, pixels
 from ttabench.conformance.nets import images, nets
+from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
-from ttabench.measure.stream import Stream
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.selected import Part, SelectedQuantile, SelectedQuantileConfig

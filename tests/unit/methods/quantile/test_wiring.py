@@ -13,8 +13,8 @@ from torch.nn.utils import parameters_to_vector
 
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
+from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
-from ttabench.measure.stream import Stream
 from ttabench.method import Needs
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile import matching as module

@@ -18,10 +18,10 @@ from ttabench.data.own.doubts import doubts
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.open_own import open_own
 from ttabench.data.published.facts import CIFAR10_C, CIFAR10_C_BAR
+from ttabench.data.verify.audit_dataset import verify, verify_published
 from ttabench.data.verify.cifar_audit import GROWING, mismatches
 from ttabench.data.verify.cifar_checksums import MD5
 from ttabench.data.verify.findings import Finding, is_usable
-from ttabench.data.verify.verify import verify, verify_published
 from ttabench.errors import UserError
 
 FACTS = replace(CIFAR10_C, test=40, train=50)

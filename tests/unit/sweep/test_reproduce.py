@@ -35,7 +35,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
 from ttabench.store.stored_environment import StoredEnvironment
-from ttabench.sweep import verify
+from ttabench.sweep import reproduce
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.system.checked_lines import decode, encode
 
@@ -148,14 +148,14 @@ def filled(root: Path, results: list[Result]) -> Store:
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
-    assert set(verify.find_available(records, []).values()) == {verify.Available()}
+    assert set(reproduce.find_available(records, []).values()) == {reproduce.Available()}
     cell = records[0].result.cell
     nowhere = record(measured(replace(cell, dataset="nowhere-c-local"), 0))  # a lesser problem
     for changes in ({"arch": "cct"}, {}):
         other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
         for given in ([*records, other], [other, *records], [nowhere, other]):
             with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-                verify.find_available(given, [])
+                reproduce.find_available(given, [])
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -227,11 +227,11 @@ def test_a_continual_cell_is_run_with_what_came_before_it(ttabench: Run, tmp_pat
     last = [r for r in Store.at(out).latest().values() if r.result.cell.history]
     assert len(last) == 2
     for record in last:
-        (job,) = verify._jobs([record], "cpu", out)
+        (job,) = reproduce._jobs([record], "cpu", out)
         assert [str(c.corruption) for c in job.cells] == ["fog", "snow"]
         assert job.cells[0].cell_id in Store.at(out).latest()
     assert (
-        len(verify._jobs(list(Store.at(out).latest().values()), "cpu", out)) == 2
+        len(reproduce._jobs(list(Store.at(out).latest().values()), "cpu", out)) == 2
     )  # the first ones come along
     output = ttabench("verify", out, *HERE)
     assert output.code == 0
@@ -412,8 +412,8 @@ def test_data_that_contaminate_a_stream_are_part_of_its_results(
 def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
     good = next(iter(Store.at(out).latest().values()))
     cell = replace(good.result.cell, arch="nobodys_nets:build")
-    places = verify.find_available([good, record(replace(good.result, cell=cell))], [])
-    assert places[good.result.cell.cell_id] == verify.Available()
+    places = reproduce.find_available([good, record(replace(good.result, cell=cell))], [])
+    assert places[good.result.cell.cell_id] == reproduce.Available()
     assert "nobodys_nets" in places[cell.cell_id].lacks
 
 
@@ -510,7 +510,7 @@ def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
     cell = next(iter(Store.at(out).latest().values())).result.cell
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
     sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
-    (place,) = verify.find_available(records, sweeps).values()
+    (place,) = reproduce.find_available(records, sweeps).values()
     assert ("--datasets digits-c --checkpoint FILE --dry-run" in place.lacks) == brought
     assert bool(place.other) == (not brought)
 
@@ -530,11 +530,11 @@ def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
     assert store.sweep()["checkpoint"] == ""
     (folder / "sweep-3.toml").write_bytes("# für später\n".encode("latin-1"))  # is none
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
-    (place,) = verify.find_available(records, verify.sweeps_of(store)).values()
+    (place,) = reproduce.find_available(records, reproduce.sweeps_of(store)).values()
     assert "--checkpoint FILE" in place.lacks
     for path in folder.glob("sweep*.toml"):
         path.unlink()
-    assert verify.sweeps_of(store) == [store.sweep()]
+    assert reproduce.sweeps_of(store) == [store.sweep()]
 
 
 def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
@@ -654,7 +654,7 @@ def record(result: Result, **environment: Any) -> Record:
 def test_the_bound_holds_on_another_kind_of_machine_only(
     cell: Any, environment: dict[str, Any], wrong: int, verdict: str
 ) -> None:
-    check = verify.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
+    check = reproduce.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
     assert check.verdict == verdict
     assert check.differing == wrong
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
@@ -666,7 +666,7 @@ def test_a_gpu_may_sum_in_another_order_in_each_run(
     cell: Any, stored_on: str, wrong: int, verdict: str
 ) -> None:
     stored = record(measured(cell, 0), device=stored_on)
-    check = verify.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
+    check = reproduce.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
     assert (check.verdict, check.exact) == (verdict, False)
     assert not any("device" in note for note in check.notes)
 
@@ -679,14 +679,14 @@ def test_cells_of_a_gpu_are_run_by_the_workers_of_gpus(cell: Any, monkeypatch: p
             raise UserError("no such device")
         return name
 
-    monkeypatch.setattr(verify, "pick_device", pick)
+    monkeypatch.setattr(reproduce, "pick_device", pick)
     on_cpu, on_gpu = (record(measured(cell, 0), device=device) for device in ("cpu", "cuda:1"))
     here = ("cpu", "cuda")
-    assert verify.device_of([on_cpu, on_gpu]) == "cuda"
-    assert verify.device_of([on_cpu]) == "cpu"
-    assert [job.device for job in verify._jobs([on_gpu], "", Path())] == ["cuda"]
+    assert reproduce.device_of([on_cpu, on_gpu]) == "cuda"
+    assert reproduce.device_of([on_cpu]) == "cpu"
+    assert [job.device for job in reproduce._jobs([on_gpu], "", Path())] == ["cuda"]
     here = ("cpu",)
-    assert verify.device_of([on_cpu, on_gpu]) == "cpu"
+    assert reproduce.device_of([on_cpu, on_gpu]) == "cpu"
 
 
 def test_workers_are_counted_in_gpus_where_cells_need_one(
@@ -698,7 +698,7 @@ def test_workers_are_counted_in_gpus_where_cells_need_one(
         asked.append((count, device))
         return inline.run
 
-    monkeypatch.setattr(verify, "device_of", lambda records: "cuda")
+    monkeypatch.setattr(reproduce, "device_of", lambda records: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(workers, "pick_executor", pick_executor)
     assert ttabench("verify", out, "--sample", "1").code == 0
@@ -709,9 +709,9 @@ def test_other_images_with_the_same_accuracy_are_not_the_same(cell: Any) -> None
     first, second = np.arange(400) != 0, np.arange(400) != 1
     results = [replace(measured(cell, 1), correct=np.packbits(right).tobytes()) for right in (first, second)]
     assert results[0].accuracy == results[1].accuracy
-    check = verify.compare(record(results[0]), results[1], NOW)
+    check = reproduce.compare(record(results[0]), results[1], NOW)
     assert (check.verdict, check.differing) == ("differs", 2)
-    assert verify.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
+    assert reproduce.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
 
 
 @pytest.mark.parametrize("environment", [{}, {"processor": "q"}])
@@ -719,35 +719,35 @@ def test_another_accuracy_of_the_same_images_differs_on_every_machine(
     cell: Any, environment: dict[str, Any]
 ) -> None:
     right = measured(cell, 3)
-    check = verify.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
+    check = reproduce.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
     assert (check.verdict, check.differing) == ("differs", 0)
 
 
 def test_the_bound_is_a_whole_number_of_images_and_at_least_one() -> None:
-    assert [verify.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
+    assert [reproduce.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
 
 
 def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) -> None:
     """Its weights are nowhere. Of a continual run, the last cell is the one that was drawn."""
     cells = tuple(replace(cell, corruption=name) for name in ("fog", "snow", "frost"))
-    results = verify.Rerun(cells, "cpu", tmp_path)(lambda event: None, WorkerState())
+    results = reproduce.Rerun(cells, "cpu", tmp_path)(lambda event: None, WorkerState())
     assert [result.cell for result in results] == [*cells]
     assert {result.status for result in results} == {"failed"}
 
 
 def test_what_differs_between_two_machines_is_said() -> None:
     then = {**NOW, "processor": "q", "versions": {"torch": "1", "numpy": "2"}}
-    assert verify.differences(then, NOW) == [
+    assert reproduce.differences(then, NOW) == [
         "processor q then, p now", "numpy 2 then, unknown now", "torch 1 then, 2 now",
     ]  # fmt: skip
-    assert verify.differences(NOW, NOW) == []
+    assert reproduce.differences(NOW, NOW) == []
     newer = {**NOW, "versions": {"torch": "2", "ttabench": "2", "scipy": "1"}}
-    assert verify.differences(NOW, newer) == ["scipy unknown then, 1 now"]
+    assert reproduce.differences(NOW, newer) == ["scipy unknown then, 1 now"]
     for name in ("device", "threads", "machine", "processor"):
-        assert verify.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
+        assert reproduce.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
 
 
 def test_another_number_of_images_is_never_the_same(cell: Any) -> None:
-    check = verify.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
+    check = reproduce.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
     assert (check.verdict, check.differing) == ("differs", None)
     assert "400 images then, 399 now" in check.notes
