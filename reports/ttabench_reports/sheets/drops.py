@@ -55,7 +55,8 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     blocks: dict[str, list[Line]] = {}
     for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
-        line = notes.names([row for row in rows if row], model=not block)
+        measured = [row for row in rows if row]
+        line = notes.names(measured, model=not block)
         for row, table, least in zip(rows, tables, smallest, strict=True):
             if row is None:
                 line += [Entry("–"), Entry("–"), Entry("–")]
@@ -64,7 +65,7 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
             fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
             place: Emphasis = "best" if id(row) in least else ""
             line += [
-                Entry(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False),
+                Entry(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False, line=measured),
                 Entry(words.number(fall) or "–", place=place),
             ]  # fmt: skip
         block.append(line)

@@ -24,10 +24,12 @@ def _severity(family: Family) -> Sheet:
     blocks: dict[str, list[Line]] = {}
     for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
+        measured = [row for row in rows if row]
         cells = [
-            notes.accuracy(row, table) if row else Entry("–") for row, table in zip(rows, tables, strict=True)
+            notes.accuracy(row, table, line=measured) if row else Entry("–")
+            for row, table in zip(rows, tables, strict=True)
         ]
-        block.append([*notes.names([row for row in rows if row], model=not block), *cells])
+        block.append([*notes.names(measured, model=not block), *cells])
     heads = [*NAMES, *(Head(f"Severity {table.key['severity']}") for table in tables)]
     caption = words.join(
         f"Mean accuracy (%) over the corruptions of {family.heading} by severity.", words.measured(tables)

@@ -33,9 +33,8 @@ class TableNotes:
         return self._notes.letter(text)
 
     def label(self, *rows: Row) -> Entry:
-        """The name of a method, with the marks of its rows."""
-        letters = {letter for row in rows for letter in self._raised(row, LABEL)}
-        return Entry(rows[0].plain_name, marks="".join([*legend_of(rows), *sorted(letters)]))
+        """The name of a method, with the marks that all its rows have."""
+        return Entry(rows[0].plain_name, marks=self._shared(rows))
 
     def names(self, rows: Sequence[Row], *, model: bool) -> list[Entry]:
         """Architecture (if `model`), method, and what it was given, for the rows of a line."""
@@ -45,12 +44,22 @@ class TableNotes:
         joined = given[0] if given[0].text == texts else replace(given[0], text=texts)
         return [arch, self.label(*rows), joined]
 
-    def accuracy(self, row: Row, table: Table, *, ranked: bool = True) -> Entry:
+    def accuracy(self, row: Row, table: Table, *, ranked: bool = True, line: Sequence[Row] = ()) -> Entry:
+        """The mean of a row. In a `line` of several, with the marks of the row that not all of them have."""
         cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
-        marks = self._raised(row, MEAN)
+        shared = self._shared(line or [row])
+        marks = "".join(mark for mark in self._whole(row) if mark not in shared) + self._raised(row, MEAN)
         if ranked and id(row) in untested(table):
             marks += self.mark(UNTESTED)
         return cell if cell.marks == marks else replace(cell, marks=marks)
+
+    def _whole(self, row: Row) -> str:
+        """The marks that are about a whole row."""
+        return "".join(legend_of([row])) + self._raised(row, LABEL)
+
+    def _shared(self, rows: Sequence[Row]) -> str:
+        marks = [self._whole(row) for row in rows]
+        return "".join(mark for mark in marks[0] if all(mark in others for others in marks))
 
     def _raised(self, row: Row, column: str) -> str:
         return "".join(sorted({self._notes.letter(text) for text in row.remarks.get(column, ())}))

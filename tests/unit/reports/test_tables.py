@@ -34,6 +34,7 @@ from ttabench_reports.formats.selection import write as write_selection
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
+from ttabench_reports.sheets.severities import severities
 from ttabench_reports.tables import build as tables
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.increases import OTHER_SEEDS
@@ -202,6 +203,24 @@ def test_two_compute_ratios_of_one_method_are_two_rows_with_two_names() -> None:
     assert summary(frame)["method"].tolist() == ["source", *names]
     (sheet,) = drops(Report(frame))
     assert sum(len(group.lines) for group in sheet.groups) == 3
+
+
+@each("over", ["dataset", "severity"])
+def test_what_is_said_of_one_row_of_a_line_is_marked_at_its_number(over: str) -> None:
+    """Also where the accuracy of one dataset alone has an alarm, or is stale."""
+    values: dict[str, Any] = {"dataset": ("cifar10-c", "cifar100-c"), "severity": (3, 5)}
+    frame = cells(**({"datasets": values[over]} if over == "dataset" else {"severities": values[over]}))
+    first, second = ({over: value} for value in values[over])
+    for method, places in (("tent", [second]), ("quantile", [first, second])):
+        for place in places:
+            frame.loc[where(frame, method=method, arch="cct", **place), "alarm"] = "collapse: 2 of 10 classes"
+    frame.loc[where(frame, method="source", arch="cct", **first), "stale"] = True
+    (sheet,) = (drops if over == "dataset" else severities)(Report(frame))
+    lines = {line[1].text: line for line in sheet.groups[0].blocks[1]}
+    (alarm,) = (mark for mark, text in sheet.used_notes if "collapse" in text)
+    at = (4, 7) if over == "dataset" else (3, 4)  # the means of the first, and of the second
+    marks = {name: (line[1].marks, *(line[column].marks for column in at)) for name, line in lines.items()}
+    assert marks == {"Source": ("", "‡", ""), "TENT": ("", "", alarm), "Quantile": ("†" + alarm, "", "")}
 
 
 def test_the_shape_is_the_papers() -> None:
