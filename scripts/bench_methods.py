@@ -19,7 +19,16 @@ of the network: no loss, no optimiser, no thresholds, no views drawn. Floors, pe
                        second row, which is not in worst_floor_ratio, has the 2 of the update alone as floor
     cotta              1 forward + backward of the student, gradients of all parameters; 1 forward of the
                        anchor; 1 forward of the teacher, or where the anchor is unsure (a second row) 32
-    neo, aqr, t3a      1 forward, with the stored statistics
+    neo, aqr, t3a      1 forward, with the stored statistics; lame the same
+    medbn              1 forward. Medians and look-ups are no passes, so they are above these floors. Second
+                       rows of medbn and aqr, which are not in worst_floor_ratio, add to the floor what the
+                       method is defined by, once for each norm layer. medbn: `torch.median` of each channel.
+                       That is torch's time, and no bound: numpy's partition takes about half of it. aqr: one
+                       look-up of each value, with the places in the table given. That is a bound: the map is
+                       a table, so each value is looked up, by whatever code
+    shot               1 forward + backward, gradients of all parameters but the last layer's
+    deyo               1 forward of the cut images; 1 forward + backward, gradients of the norm layers' affine
+                       parameters but the top ones
     tca                offline, as in its paper: 1 forward of every image, with the stored statistics. The map
                        is found once, after 1,000 images, so it weighs ten times as much as on the 10,000 of
                        CIFAR-10-C. A second row, which is not in worst_floor_ratio, has the online form, which
@@ -113,24 +122,27 @@ class Floor:
     """Passes per batch.
 
     forwards, backwards  without gradients; with them, there and back.
-    learns               the parameters whose gradients are taken; "lower norms" leaves `nn.top_norms` out.
+    learns               the parameters whose gradients are taken; "lower norms" leaves `nn.top_norms` out,
+                         and "features" the last layer.
     stored               normalise with the stored statistics, in place of the batch's.
     every                the passes are made once per so many images, on as many; 0 = once per batch.
     scored               forward passes of the batch itself, with the stored statistics, besides.
     decorruptor          the size of the one that the images go through first, and that is what learns.
     viewed               one more pass there and back, of as many images as the adapter takes a view of.
     masked               more passes there and back, each without such a share of a transformer's tokens.
+    each_value           in every norm layer: medians of its inputs' channels, or a look-up of its outputs.
     """
 
     forwards: int = 0
     backwards: int = 0
-    learns: Literal["norms", "lower norms", "all", "decorruptor", "prompts"] = "norms"
+    learns: Literal["norms", "lower norms", "features", "all", "decorruptor", "prompts"] = "norms"
     stored: bool = False
     every: int = 0
     scored: int = 0
     decorruptor: str = ""
     viewed: bool = False
     masked: tuple[float, ...] = ()
+    each_value: Literal["", "median", "look-up"] = ""
 
 
 @dataclass(frozen=True)
@@ -160,6 +172,7 @@ class Case:
 
 KEEP_ALL = {"e0_factor": 2.0, "d_margin": 2.0}  # E₀ above ln C, ε above any cosine
 PLAIN = Floor(forwards=1, stored=True)
+NORMALISED = Floor(forwards=1)
 STEP = Floor(backwards=1)
 FEATURES = Floor(backwards=1, learns="all", scored=1)
 SHARP = Floor(backwards=2, learns="lower norms")
@@ -170,7 +183,7 @@ POINTS = {"quantiles_per_class": 1000, "confident": 1.0, "lr": 1e-5}
 
 CASES = (
     Case("source", PLAIN),
-    Case("bn_stats", Floor(forwards=1)),
+    Case("bn_stats", NORMALISED),
     Case("tent", STEP),
     Case("eata", STEP, {**KEEP_ALL, "fisher_images": 64}),
     Case("eta", STEP, KEEP_ALL),
@@ -212,6 +225,11 @@ CASES = (
     Case("cmf", replace(STEP, viewed=True), {"lr": 0.0}, "one view"),
     Case("neo", PLAIN),
     Case("aqr", PLAIN),
+    Case("aqr", replace(PLAIN, each_value="look-up"), note="floor with look-ups", counts=False),
+    Case("lame", PLAIN),
+    Case("medbn", NORMALISED),
+    Case("medbn", replace(NORMALISED, each_value="median"), note="floor with medians", counts=False),
+    Case("shot", replace(STEP, learns="features")),
     Case("tca", PLAIN, note="offline, 1,000 images", epochs=1, images=1000),
     Case("tca", PLAIN, note="map fitted in each batch", counts=False),
     Case("t3a", PLAIN),
@@ -219,7 +237,11 @@ CASES = (
     Case("ttac", FEATURES, {"threshold": 0.0, "class_min": 1}),
     Case("coral", FEATURES),
     Case("actmad_vit", STEP, {"source_images": 64}),
-    Case("deyo", None, {"entropy_factor": 2.0, "plpd_limit": -1.0}),
+    Case(
+        "deyo",
+        Floor(forwards=1, backwards=1, learns="lower norms"),
+        {"entropy_factor": 2.0, "plpd_limit": -1.0},
+    ),
 )
 
 
@@ -240,8 +262,8 @@ class Bare:
         self.before = Decorruptor(floor.decorruptor) if floor.decorruptor else None
         if self.before is not None:
             self.before.to(memory.device)
-        elif floor.learns == "all":
-            self.net.requires_grad_(True)
+        elif floor.learns in ("all", "features"):
+            self.net.requires_grad_(True).linear.requires_grad_(floor.learns == "all")
         elif floor.learns == "prompts":
             self.learn_prompts()
         elif floor.backwards:
@@ -249,6 +271,11 @@ class Bare:
 
         if floor.masked:
             blocks_of(self.net)[0].register_forward_pre_hook(self.leave_out)
+        for _, layer in tta.norm_modules(self.net):
+            if floor.each_value == "median":
+                layer.register_forward_pre_hook(medians)
+            elif floor.each_value == "look-up":
+                layer.register_forward_hook(look_up())
 
     def leave_out(self, _block: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The first tokens, as many as are left of those that are no class token."""
@@ -295,6 +322,35 @@ class Bare:
     def there_and_back(self, x: Tensor) -> None:
         logits = self.net(x)
         torch.autograd.backward(logits, torch.ones_like(logits))
+
+
+def medians(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    inputs[0].transpose(0, 1).flatten(1).median(dim=1)
+
+
+def look_up() -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+    """A hook that writes an entry of a table over every value.
+
+    AQR's table has 1,024 entries for each channel. Where a value is in it is found the first time only.
+    """
+    entries = places = torch.empty(0)
+
+    def hook(_layer: nn.Module, _inputs: tuple[Tensor, ...], out: Tensor) -> None:
+        nonlocal entries, places
+        if places.numel() != out.numel():
+            dim = 1 if out.ndim == 4 else -1  # tokens have their channels last
+            channels = torch.arange(out.shape[dim], device=out.device, dtype=torch.int)
+            entries = torch.linspace(-3, 3, 1024, device=out.device).repeat(len(channels))
+            first = 1024 * (channels[:, None, None] if dim == 1 else channels)
+            places = in_memory((out * (1024 / 6) + 512).clamp(0, 1023).int() + first)
+        torch.index_select(entries, 0, places, out=in_memory(out))
+
+    return hook
+
+
+def in_memory(x: Tensor) -> Tensor:
+    """The values of a tensor without gaps, in the order of memory: channels may be last."""
+    return x.as_strided((x.numel(),), (1,))
 
 
 def images(count: int, device: str = "cpu", size: int = SIZE) -> Tensor:

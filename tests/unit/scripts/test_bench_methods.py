@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ from bench_methods import (
 )  # fmt: skip
 
 from tests.cases import each
+from ttabench import nn as tta
 from ttabench.classifier import Classifier
 
 BATCH = 16  # four of them make the 64 arrivals that SoTTA waits for
@@ -73,7 +75,9 @@ CLAIMS = {
     "sotta": (1, 2), "sotta, floor without scoring": (0, 2), "cotta, no views": (2, 1),
     "cotta, 32 views": (33, 1), "come": (0, 1), "come, host eata": (0, 1), "come, host sar": (0, 2),
     "rdumb": (0, 1), "poem": (0, 1), "roid, no view": (0, 1), "cmf, no view": (0, 1),
-    "neo": (1, 0), "aqr": (1, 0), "tca, map fitted in each batch": (1, 0), "t3a": (1, 0),
+    "neo": (1, 0), "aqr": (1, 0), "aqr, floor with look-ups": (1, 0), "lame": (1, 0), "medbn": (1, 0),
+    "medbn, floor with medians": (1, 0), "shot": (0, 1), "deyo": (1, 1),
+    "tca, map fitted in each batch": (1, 0), "t3a": (1, 0),
     "adacontrast": (4, 1), "tea": (1, 22), "asr": (1, 1), "spa": (1, 2),
     "rem": (0, 3), "dpcore, known shift": (1, 1), "dpcore, new shift, 5 steps": (2, 5),
     "note": (1, 1), "rmt": (1, 3), "actmad": (1, 1), "ttac": (1, 1), "coral": (1, 1), "actmad_vit": (0, 1),
@@ -193,6 +197,28 @@ def test_bare_batch_norm_is_that_of_the_batch() -> None:
     with torch.no_grad():
         logits = Bare(network, case.floor, images(0)).net(x)
     torch.testing.assert_close(adapter.adapt(x), logits)
+
+
+def test_second_floors_take_the_median_of_every_channel_and_look_every_value_up() -> None:
+    network, x = classifier("resnet18", width=8), images(BATCH)
+    values: list[int] = []
+    layers = dict(tta.norm_modules(network))
+    with tta.on_output(layers, lambda _name, out: values.append(out.numel())), torch.no_grad():
+        network(x)
+    each_value = {case.method: case for case in CASES if case.floor and case.floor.each_value}
+    assert not any(case.counts for case in each_value.values())
+    for method, operation in (("medbn", "aten::median"), ("aqr", "aten::index_select")):
+        case = each_value[method]
+        assert case.floor is not None
+        adapter = prepared(case, network)
+        assert not isinstance(adapter, str), adapter
+        for step in (Bare(network, case.floor, images(0)), adapter.adapt):
+            step(x)  # AQR's floor finds the places the first time
+            with torch.profiler.profile(record_shapes=True) as profile:
+                step(x)
+            shapes = [event.input_shapes for event in profile.events() if event.name == operation]
+            of_values = [shape[2 if method == "aqr" else 0] for shape in shapes]
+            assert sum(map(math.prod, of_values)) >= sum(values), (method, of_values)
 
 
 def test_an_epoch_is_the_difference_to_twice_as_many() -> None:
