@@ -15,10 +15,17 @@ from ttabench.protocol import parse_stream
 from ttabench.registry import method_names
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.presets import preset, preset_file, presets
-from ttabench.sweep.sweep_file import with_flags
+from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 Run = Callable[..., Output]
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "protocols.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs" / "protocols.md"
+SWEEP_FILES = [
+    file.relative_to(ROOT).as_posix()
+    for folder in ("scripts", "ttabench", "tests/regression")
+    for file in sorted((ROOT / folder).rglob("*.toml"))
+    if file.name not in ("sources.toml", "gate.toml")
+]
 
 
 @each("name", presets())
@@ -29,6 +36,25 @@ def test_each_is_a_grid_of_known_methods_with_its_source(name: str) -> None:
     assert re.search(r"^# Source: .*\(.* et al\., \w+", text, flags=re.MULTILINE)
     assert "# Differs:" in text
     assert f"`{name}`" in DOCS.read_text()
+
+
+@each("name", SWEEP_FILES)
+def test_every_sweep_file_of_the_repository_is_one(name: str) -> None:
+    make_grid(with_flags(read_sweep_file(ROOT / name), {}))
+
+
+def test_the_docs_name_a_sweep_file_with_networks_of_each_package() -> None:
+    """And every sweep file that a page names is there."""
+    text = (ROOT / "docs" / "bring-your-own.md").read_text()
+    table = text[text.index("Sweep files that come with ttabench") :]
+    rows = re.findall(r"^\| `([a-z_]+)/` \| `--(protocol|config) (\S+)` \|", table, flags=re.MULTILINE)
+    assert [prefix for prefix, _, _ in rows] == ["timm", "torchvision", "robustbench", "efficientnet_lite"]
+    for prefix, option, name in rows:
+        options = preset(name) if option == "protocol" else read_sweep_file(ROOT / name)
+        assert all(arch.startswith(f"{prefix}/") for arch in make_grid(with_flags(options, {})).archs)
+    pages = [file.read_text() for file in (ROOT / "docs").glob("*.md")]
+    named = {name for page in pages for name in re.findall(r"(?:scripts|tests)/[\w/+-]+\.toml", page)}
+    assert named <= set(SWEEP_FILES) | {"tests/regression/gate.toml"}
 
 
 def test_the_wild_settings() -> None:
