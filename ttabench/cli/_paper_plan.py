@@ -37,6 +37,11 @@ SECONDS = {"quantile": 10.0, "official/cct_7": 4.0, "cct": 4.0, "": 1.7}
 """Of a cell of 10,000 images on one H200 with seven workers: of `quantile`, of CCT in TF32, of the others."""
 TRAINING = {"cct": 234.0, "": 63.0}
 """Seconds of the recipe cross-entropy on CIFAR-10 on one H200."""
+WEIGHTS_MB = {"official/cct_7": 15}
+"""Published weights: 3.76 million float32 numbers."""
+REHEARSAL = (
+    "With --scale 0.01, all of it takes about five minutes of a processor. A larger share takes longer."
+)
 FIGURES = "figures"
 
 Cells = dict[Hashable, float]
@@ -52,6 +57,7 @@ class Work:
     stored    that the folder holds.
     training  the dataset and network → about how many seconds the training takes.
     left_out  why a task cannot be measured.
+    weights   published ones that are not here: the network → the datasets it is for.
     """
 
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -59,6 +65,7 @@ class Work:
     stored: set[Hashable] = field(default_factory=set)
     training: dict[tuple[str, str], float] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    weights: dict[str, dict[str, None]] = field(default_factory=dict)
 
     @property
     def hours(self) -> float:
@@ -120,7 +127,12 @@ def _print(work: Work, asked: Asked) -> None:
         print(f"Figures: {', '.join(asked.figures)}.")
     for why in work.left_out:
         print(f"Left out: {why}")
-    if asked.scale == 1 and work.hours:
+    for arch, datasets in work.weights.items():
+        size = f", about {WEIGHTS_MB[arch]} MB each" if arch in WEIGHTS_MB else ""
+        print(f"Downloaded when they are needed: weights of {arch} for {' and '.join(datasets)}{size}.")
+    if asked.small:
+        print(REHEARSAL)
+    elif work.hours:
         print(
             f"About {work.hours:.1f} hours on one H200 GPU with --per-gpu 7 --precision tf32, if each "
             "corruption has 10,000 images. Other options take longer, and processors much longer."
@@ -129,7 +141,9 @@ def _print(work: Work, asked: Asked) -> None:
 
 def _add_lacking(work: Work, label: str, task: Task, asked: Asked) -> None:
     """Add a task whose dataset is not here to the work."""
-    if not task.arch.startswith(OFFICIAL):
+    if task.arch.startswith(OFFICIAL):
+        _download(work, task)
+    else:
         _train(work, task.dataset, task.arch)
     cells = {} if label == FIGURES else _unopened(task, asked)
     work.add(label, task, "after the dataset is here", cells, set())
@@ -141,9 +155,15 @@ def _add(work: Work, label: str, task: Task, asked: Asked) -> None:
     task = task.on(dataset(task.dataset).name, weights.arch)
     cells, stored = ({}, set()) if label == FIGURES else _cells(task, weights, asked)
     state = _state(weights, task, new=(task.dataset, task.arch) not in work.training)
-    if weights.model is not None and not weights.model.ready:
+    if weights.model is None and weights.arch.startswith(OFFICIAL) and not _loads(weights, task):
+        _download(work, task)
+    elif weights.model is not None and not weights.model.ready:
         _train(work, task.dataset, task.arch)
     work.add(label, task, state, cells, stored)
+
+
+def _download(work: Work, task: Task) -> None:
+    work.weights.setdefault(task.arch, {})[task.dataset] = None
 
 
 def _train(work: Work, data: str, arch: str) -> None:
