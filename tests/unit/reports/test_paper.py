@@ -138,6 +138,7 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     assert table["Quantile (paper), bank in host memory"][1:5] == ["10,000", "10,000", "2.10", "2.03"]
     assert table["Quantile (paper), bank in host memory"][5:7] == ["3,858", "1,429"]
     assert table["Quantile without the decorruptor"][1:7] == ["–", "10,000", "–", "1.44", "–", "765"]
+    assert table["The index alone"][1:7] == ["–", "128", "–", "0.002", "–", "570"]
     bare = row.assign(
         base="quantile_strict", seconds=9.0, device_mb=float("nan"),
         config=json.dumps({"decorruptor": "offset", "epochs": 10}),
