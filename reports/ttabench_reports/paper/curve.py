@@ -17,7 +17,9 @@ from ttabench_reports.words import naming
 
 __all__ = ["severity_curve"]
 
-COLOURS = {"Source": "#8A8A8A", "Quantile (paper)": "#0072B2"}  # Okabe and Ito's
+COLOURS = {"Source": "#A6A6A6", "Quantile (paper)": "#0072B2"}  # Okabe and Ito's
+WIDTHS = {"Source": 3.2, "Quantile (paper)": 1.0}
+"""Points: the first line is seen behind the other one, where they are the same."""
 
 
 def severity_curve(ours: Ours, to: Path, name: str) -> list[Path]:
@@ -33,8 +35,9 @@ def severity_curve(ours: Ours, to: Path, name: str) -> list[Path]:
         figure = Figure(figsize=(3.3, 2.5), layout="constrained")
         axes = figure.subplots()
         sns.lineplot(
-            frame, x="severity", y="accuracy", hue="method", style="whose", palette=COLOURS, markers=True,
-            style_order=("ours", "paper"), dashes={"ours": "", "paper": (2, 1.5)}, ax=axes, errorbar=None,
+            frame, x="severity", y="accuracy", hue="method", palette=COLOURS, size="method", sizes=WIDTHS,
+            style="whose", style_order=("ours", "paper"), dashes={"ours": "", "paper": (2, 1.5)},
+            markers=True, ax=axes, errorbar=None,
         )  # fmt: skip
         axes.set(xlabel="Severity", ylabel="Accuracy (%)", xticks=sorted(frame["severity"].unique()))
         axes.legend(frameon=False, fontsize=7)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib import colors, image
 
 from tests.cases import each
 from tests.unit import tex
 from tests.unit.made_cells import cells, spoil
 from ttabench_reports.cells.frames import checked
 from ttabench_reports.paper import sheets, theirs, write
+from ttabench_reports.paper.curve import COLOURS, severity_curve
 from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.setting import sentences
 from ttabench_reports.paper.verdict import verdict
@@ -378,6 +380,19 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
     assert head[:4] == ["part", "Network", "Source ours", "Source paper"]
     assert row[1:5] == ["ResNet18", "53.9", "54.4", "-0.5"]
     assert (head[-1], missing[2], missing[-1]) == ("note", "", "not measured")
+
+
+def test_the_curve_of_source_is_seen_behind_an_equal_one(tmp_path: Path) -> None:
+    where: dict[str, Any] = {"severities": (1, 5), "corruptions": ("gaussian_noise",), "accuracy": 50.0}
+    source, method = measured("source", **where), measured(**where)
+
+    def grey(*frames: pd.DataFrame) -> int:
+        """Pixels in the colour of Source; the paper's curve of Source is always there."""
+        png, _ = severity_curve(ours(*frames), tmp_path, "curve")
+        pixels = image.imread(png)[..., :3]
+        return int((abs(pixels - colors.to_rgb(COLOURS["Source"])) < 0.02).all(axis=2).sum())
+
+    assert grey(source, method) > 1.2 * grey(method)
 
 
 def test_the_document_has_the_sentences_and_figures_of_the_page(tmp_path: Path) -> None:
