@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
@@ -122,12 +123,10 @@ def draw(track: Track) -> Figure:
     above.set(xlabel="Quantile loss", ylabel="MSE of features")
     above.locator_params(axis="x", nbins=5)
     above.set_title(f"Correlation {track.correlation():.3f}, without the start {track.correlation(1):.3f}")
-    for name, values, colour, line in (
-        ("quantile loss", track.loss, style.BLUE, "-"),
-        ("mean squared error (MSE)", track.mse, style.VERMILION, "--"),
-    ):
-        below.plot(track.epochs, values / values[0], line, color=colour, label=name)
+    both = pd.DataFrame(
+        {"quantile loss": track.loss, "mean squared error (MSE)": track.mse}, index=track.epochs
+    )
+    sns.lineplot(both / both.iloc[0], palette=[style.BLUE, style.VERMILION], ax=below)
     below.set(xlabel="Epoch", ylabel="Relative to the start", ylim=(0, None), xlim=(0, track.epochs[-1]))
-    below.legend()
     made.suptitle(track.title, fontsize=8)
     return made
