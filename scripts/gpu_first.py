@@ -88,10 +88,10 @@ class Runner:
         return self.run([*TTABENCH, *map(str, arguments)])
 
     def probe(self) -> None:
-        if not (report := self.given.state / "probe.json").exists():
-            small = ["--repeats", "1", "--images", "16", "--side", "64"] if self.given.scale < 1 else []
-            device = ["--device", self.given.device, "--archs", self.given.archs]
-            self.run([sys.executable, str(PROBE), "--out", str(report), *device, *small])
+        small = ["--repeats", "1", "--images", "16", "--side", "64"] if self.given.scale < 1 else []
+        what = ["--device", self.given.device, "--archs", self.given.archs, *small]
+        files = [str(folder / "probe.json") for folder in (self.given.state, self.given.out)]
+        self.run([sys.executable, str(PROBE), "--out", *files, *what])
 
     def data(self) -> None:
         if not self.given.datasets:

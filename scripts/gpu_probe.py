@@ -2,6 +2,8 @@
 
 Random images and an untrained network: none of these numbers depends on them. The ceilings of the device
 come first: copies in TB/s and products of matrices in TFLOP/s. On a CPU, only the time is measured.
+Each row is stored at once, in every file of --out. If the first is of the same GPU and options, only what it
+lacks is measured, then what ended in an error.
 
     python scripts/gpu_probe.py --out probe.json [--archs resnet18,cct_7_3x1] [--methods tent,quantile]
 """
@@ -12,7 +14,8 @@ import argparse
 import json
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,12 @@ import torch
 from bench_methods import Case, classifier, images, pixels, prepared
 from bench_suite import Timer
 
+from ttabench.errors import UserError, first_line
 from ttabench.measure.ordered_batches import Stream
 from ttabench.registry import method as find_method
+from ttabench.run.gpu import check_gpu
+from ttabench.system.environment import processor
+from ttabench.system.files import replacing
 
 ONLINE = "source,bn_stats,tent,eata,sar,medbn,sotta,rotta,cotta"
 METHODS = f"{ONLINE},quantile_paper,quantile"
@@ -53,31 +60,24 @@ def ceilings(device: str, side: int, repeats: int) -> dict[str, float]:
     return found
 
 
-def rows(
-    archs: list[str], methods: list[str], device: str, repeats: int, count: int
-) -> Iterator[dict[str, Any]]:
-    """One row per network and method.
+def row(arch: str, name: str, device: str, repeats: int, count: int) -> dict[str, Any]:
+    """What is measured of a method on a network, or why it is n/a.
 
     count  images of an offline method's epoch.
     """
-    for arch in archs:
-        for name in methods:
-            cls = find_method(name)
-            settings = {"minibatch": min(MINIBATCH, count)} if name == "quantile_paper" else {}
-            adapter = prepared(
-                Case(name, settings=settings, source=count), classifier(arch).to(device), device
-            )
-            if isinstance(adapter, str):
-                yield {"arch": arch, "method": name, "n/a": adapter}
-                continue
-            if cls.mode == "offline":
-                stream = Stream(pixels(count), torch.arange(count).numpy(), min(512, count), device)
-                step, steps = (lambda a=adapter, s=stream: a.fit(s, 1)), -(-count // adapter.config.minibatch)
-            else:
-                x = images(cls.batch_size, device)
-                step, steps = (lambda a=adapter, x=x: a.adapt(x)), 1
-            row = {"arch": arch, "method": name, "ms": 1e3 * seconds(step, device, repeats) / steps}
-            yield row | (on_gpu(step, steps) if device.startswith("cuda") else {})
+    cls = find_method(name)
+    settings = {"minibatch": min(MINIBATCH, count)} if name == "quantile_paper" else {}
+    adapter = prepared(Case(name, settings=settings, source=count), classifier(arch).to(device), device)
+    if isinstance(adapter, str):
+        return {"n/a": adapter}
+    step: Callable[[], object]
+    if cls.mode == "offline":
+        stream = Stream(pixels(count), torch.arange(count).numpy(), min(512, count), device)
+        step, steps = partial(adapter.fit, stream, 1), -(-count // adapter.config.minibatch)
+    else:
+        step, steps = partial(adapter.adapt, images(cls.batch_size, device)), 1
+    found = {"ms": 1e3 * seconds(step, device, repeats) / steps}
+    return found | (on_gpu(step, steps) if device.startswith("cuda") else {})
 
 
 def on_gpu(step: Callable[[], object], steps: int) -> dict[str, Any]:
@@ -99,11 +99,42 @@ def on_gpu(step: Callable[[], object], steps: int) -> dict[str, Any]:
     return {"kernels": len(kernels) / steps, "waits": waits / steps, "busy": busy, "peak_mb": peak}
 
 
+class Measured:
+    """The rows in files, which are written anew with each; other options or another GPU begin anew."""
+
+    def __init__(self, files: list[Path], made_with: dict[str, Any]) -> None:
+        self.files = files
+        before = json.loads(files[0].read_text()) if files[0].exists() else {}
+        anew: dict[str, Any] = {"made_with": made_with, "methods": []}
+        self.found = before if before.get("made_with") == made_with else anew
+
+    def left(self, archs: list[str], methods: list[str]) -> list[tuple[str, str]]:
+        """(network, method) that have no row yet; then those with an error."""
+        rows = {(row["arch"], row["method"]): "error" in row for row in self.found["methods"]}
+        wanted = [(arch, method) for arch in archs for method in methods]
+        return [one for one in wanted if one not in rows] + [one for one in wanted if rows.get(one)]
+
+    def add(self, row: dict[str, Any]) -> None:
+        name = row["arch"], row["method"]
+        others = [old for old in self.found["methods"] if (old["arch"], old["method"]) != name]
+        self.found["methods"] = [*others, row]
+        self.write()
+
+    def write(self) -> None:
+        for file in self.files:
+            with replacing(file) as part:
+                part.write_text(json.dumps(self.found, indent=1))
+
+
+def shown(row: dict[str, Any]) -> str:
+    return "  ".join(f"{value:.3g}" if isinstance(value, float) else f"{value}" for value in row.values())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, nargs="+", required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--archs", default="resnet18,cct_7_3x1")
     parser.add_argument("--methods", default=METHODS)
@@ -111,22 +142,28 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=1024, help="of an offline method's epoch")
     parser.add_argument("--side", type=int, default=8192, help="of the matrices")
     given = parser.parse_args()
-    found: dict[str, Any] = {
-        "device": given.device,
-        "ceilings": ceilings(given.device, given.side, given.repeats),
-    }
-    print(found["ceilings"], flush=True)
-    found["methods"] = []
-    wanted = given.archs.split(","), given.methods.split(",")
-    for row in rows(*wanted, given.device, given.repeats, given.images):
-        found["methods"].append(row)
-        given.out.write_text(json.dumps(found, indent=1))  # what is measured is kept if the time ends
-        print(
-            "  ".join(f"{value:.3g}" if isinstance(value, float) else f"{value}" for value in row.values()),
-            flush=True,
-        )
-    return 0
+    options = {"repeats": given.repeats, "images": given.images, "side": given.side}
+    made_with = {"device": processor(given.device), "torch": torch.__version__, **options}
+    measured = Measured(given.out, made_with)
+    if "ceilings" not in measured.found:
+        measured.found["ceilings"] = ceilings(given.device, given.side, given.repeats)
+        measured.write()
+        print(shown(measured.found["ceilings"]), flush=True)
+    failed = False
+    for arch, name in measured.left(given.archs.split(","), given.methods.split(",")):
+        try:
+            found = row(arch, name, given.device, given.repeats, given.images)
+        except Exception as problem:  # the other methods are measured all the same
+            failed, found = True, {"error": first_line(problem)}
+        measured.add({"arch": arch, "method": name, **found})
+        print(shown(measured.found["methods"][-1]), flush=True)
+        if "error" in found:
+            check_gpu(given.device)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except UserError as problem:
+        raise SystemExit(str(problem)) from None

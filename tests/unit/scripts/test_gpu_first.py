@@ -134,3 +134,59 @@ def test_the_probe_measures_every_method_or_says_why_not(
     assert all(rows[name]["ms"] > 0 for name in ("source", "tent", "quantile_paper"))
     assert "ms" not in rows["foa"]
     assert rows["foa"]["n/a"]
+
+
+def test_a_probe_that_was_stopped_goes_on_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "state.json", tmp_path / "out" / "probe.json"]
+    tried: list[str] = []
+    measured: list[int] = []
+    ends = {"source": None, "tent": ValueError("no kernel"), "eata": KeyboardInterrupt()}
+
+    def row(arch: str, name: str, *rest: object) -> dict[str, float]:
+        tried.append(name)
+        if (problem := ends.get(name)) is not None:
+            raise problem
+        return {"ms": 1.0}
+
+    def probe(*more: str) -> int:
+        tried.clear()
+        what = ["--archs", "resnet18_w8", "--methods", "source,tent,eata,sar", "--device", "cpu", *more]
+        monkeypatch.setattr(sys, "argv", ["probe", "--out", *map(str, files), *what])
+        return gpu_probe.main()
+
+    monkeypatch.setattr(gpu_probe, "row", row)
+    monkeypatch.setattr(gpu_probe, "ceilings", lambda *_: measured.append(1) or {"copy": 1.0})
+    with pytest.raises(KeyboardInterrupt):
+        probe()
+    assert tried == ["source", "tent", "eata"]
+    ends["eata"] = None
+    assert probe() == 1
+    assert tried == ["eata", "sar", "tent"]
+    ends["tent"] = None
+    assert probe() == 0
+    assert tried == ["tent"]
+    assert len(measured) == 1
+    assert files[0].read_text() == files[1].read_text()
+    rows = {row["method"]: row for row in json.loads(files[0].read_text())["methods"]}
+    assert [row["ms"] for row in rows.values()] == 4 * [1.0]
+    assert probe("--repeats", "2") == 0
+    assert tried == ["source", "tent", "eata", "sar"]
+
+
+def test_the_step_probe_is_started_again_although_it_has_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    state, out = tmp_path / "s", tmp_path / "o"
+    state.mkdir()
+    (state / "probe.json").write_text("{}")
+    where = ["--state", str(state), "--out", str(out), "--datasets", "digits-c", "--steps", "probe"]
+    monkeypatch.setattr(sys, "argv", ["script", *where])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    assert script.main() == 0
+    ((_, name, *options),) = commands
+    assert Path(name) == script.PROBE
+    assert options[:3] == ["--out", str(state / "probe.json"), str(out / "probe.json")]
