@@ -10,12 +10,18 @@ copied anew each time. Exit code 1 if a command failed; not if the time was over
 
 `--scale 0.01` rehearses on any machine: few images, two corruptions, one epoch. `--datasets NAME` takes a
 dataset that is there, and makes none. The npz files hold `images` (N, 32, 32, 3) uint8 and `labels` (N,).
+
+`--shards FOLDER` takes the place of both npz files, where these are too large to be carried. `test.webp`,
+`train-1.webp` … are lossless mosaics of tiles of 32 × 32 pixels, row by row. `labels.npz` has the labels
+`test` and `train` of all tiles. `exact.npz`, if it is there, has tiles to replace (see real_cifar.py). All
+that comes is kept in --state, so the files may come in several calls; `data` begins when none is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,9 +31,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from gpu_probe import MINIBATCH, ONLINE
+from PIL import Image
+from real_cifar import read_split
 
 from ttabench.data.catalog import dataset
+from ttabench.data.files.array_files import save_npz
 from ttabench.errors import UserError
 from ttabench.models.resolve import resolve_trainable
 from ttabench.system.files import replacing
@@ -38,6 +48,7 @@ STEPS = ("probe", "data", "train", "sweep")
 PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
 NAME = "cifar10-own"
 PART = 15_000_000  # bytes: the parts of a packed folder
+TILE = 32  # pixels
 GRACE = 20.0  # seconds in which a command that gets SIGTERM stores what it has
 
 
@@ -80,12 +91,33 @@ class Runner:
         """Do a part of a step; a mistake is one sentence, and the other parts go on."""
         try:
             work()
-        except UserError as problem:
+        except (UserError, OSError) as problem:
             self.failed = True
             print(problem, flush=True)
 
     def ttabench(self, *arguments: object) -> bool:
         return self.run([*TTABENCH, *map(str, arguments)])
+
+    def unpack(self) -> None:
+        """Keep the shards that came. Where those of a split are complete, its images are made of them."""
+        given, kept = self.given, self.given.state / "shards"
+        given.test, given.train = (given.state / f"{split}.npz" for split in ("test", "train"))
+        kept.mkdir(exist_ok=True)
+        for file in [*given.shards.glob("*.webp"), *given.shards.glob("*.npz")]:
+            with replacing(kept / file.name) as part:
+                shutil.copyfile(file, part)
+        for made in (given.test, given.train):
+            if made.exists():
+                continue
+            if (missing := missing_tiles(kept, made.stem)) > 0:
+                print(f"{missing:,} {made.stem} images are in shards that have not come yet", flush=True)
+                continue
+            with replacing(made) as part:
+                save_npz(part, read_split(kept, made.stem))
+
+    def waits_for_shards(self) -> bool:
+        given = self.given
+        return bool(given.shards) and not (given.test.exists() and given.train.exists())
 
     def probe(self) -> None:
         small = ["--repeats", "1", "--images", "16", "--side", "64"] if self.given.scale < 1 else []
@@ -154,6 +186,18 @@ class Runner:
             (out / "probe.json").write_bytes((state / "probe.json").read_bytes())
 
 
+def missing_tiles(shards: Path, split: str) -> int:
+    """Images of the "test" or "train" split that have labels, and are in no shard."""
+    if not (labels := shards / "labels.npz").exists():
+        raise UserError("labels.npz has not come with the shards.")
+    tiles = 0
+    for file in shards.glob(f"{split}*.webp"):
+        with Image.open(file) as mosaic:
+            tiles += (mosaic.width // TILE) * (mosaic.height // TILE)
+    with np.load(labels) as stored:
+        return len(stored[split]) - tiles
+
+
 def worth(archs: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(network, methods) in the order of worth: the paper's rows of the first two networks come first."""
     first, others = archs[:2], archs[2:]
@@ -168,6 +212,7 @@ def main() -> int:
     )
     for name in ("--test", "--train", "--frost"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--shards", type=Path, help="a folder; in place of --test and --train")
     parser.add_argument("--datasets", default="", help="a dataset that is there")
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -179,13 +224,18 @@ def main() -> int:
     parser.add_argument("--per-gpu", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_args()
-    if not given.datasets and not (given.test and given.train and given.frost):
-        parser.error("give --test, --train and --frost, or --datasets")
+    images = given.shards or (given.test and given.train)
+    if not given.datasets and not (images and given.frost):
+        parser.error("give --test, --train and --frost; or --shards and --frost; or --datasets")
     if unknown := set(given.steps.split(",")) - {*STEPS}:
         parser.error(f"unknown step {sorted(unknown)[0]}; there are {', '.join(STEPS)}")
     given.state.mkdir(parents=True, exist_ok=True)
     runner = Runner(given)
+    if given.shards:
+        runner.tried(runner.unpack)
     for step in given.steps.split(","):
+        if step != "probe" and runner.waits_for_shards():
+            break
         print(f"== {step}, {runner.left:.0f} s left", flush=True)
         getattr(runner, step)()
         runner.pack()

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
@@ -18,6 +19,9 @@ import gpu_probe
 
 from tests.cases import each
 from tests.unit.conftest import Output
+from tests.unit.data_fakes import clean_images
+from tests.unit.scripts.test_real_cifar import save_mosaic
+from ttabench.data.files.array_files import open_npz
 from ttabench.store import Store
 
 
@@ -190,3 +194,75 @@ def test_the_step_probe_is_started_again_although_it_has_a_file(
     ((_, name, *options),) = commands
     assert Path(name) == script.PROBE
     assert options[:3] == ["--out", str(state / "probe.json"), str(out / "probe.json")]
+
+
+CLEAN, TRAIN = clean_images(4), clean_images(8, seed=1)
+
+
+def carry(folder: Path, *files: str) -> Path:
+    """A folder with some of the shards of four test and eight training images."""
+    folder.mkdir()
+    for file in files:
+        if file == "labels.npz":
+            np.savez(
+                folder / file, test=np.array([0, 0, 1, 1], np.uint8), train=np.arange(8, dtype=np.uint8) % 2
+            )
+        elif file == "exact.npz":
+            np.savez(
+                folder / file, test_index=[1], test_images=CLEAN[:1], train_index=[7], train_images=CLEAN[:1]
+            )
+        else:
+            parts = {"test.webp": CLEAN, "train-1.webp": TRAIN[:4], "train-2.webp": TRAIN[4:]}
+            save_mosaic(folder / file, parts[file])
+    return folder
+
+
+def test_shards_may_come_in_several_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    state = tmp_path / "s"
+    where = ["--state", str(state), "--out", str(tmp_path / "o"), "--frost", "frost", "--steps", "probe,data"]
+
+    def call(shards: Path) -> int:
+        commands.clear()
+        monkeypatch.setattr(sys, "argv", ["script", *where, "--shards", str(shards)])
+        return script.main()
+
+    assert call(carry(tmp_path / "a", "test.webp", "train-2.webp", "labels.npz", "exact.npz")) == 0
+    assert "4 train images are in shards that have not come yet" in capsys.readouterr().out
+    assert len(commands) == 1  # the probe needs no images
+    assert call(carry(tmp_path / "b", "train-1.webp")) == 0
+    assert str(state / "test.npz") in commands[1]
+    assert str(state / "train.npz") in commands[1]
+    test, train = open_npz(state / "test.npz"), open_npz(state / "train.npz")
+    assert (test.images == CLEAN[[0, 0, 2, 3]]).all()
+    assert test.labels.tolist() == [0, 0, 1, 1]
+    assert (train.images == [*TRAIN[:7], CLEAN[0]]).all()
+    assert train.labels.tolist() == 4 * [0, 1]
+    assert call(tmp_path / "nothing is carried any more") == 0
+    assert len(commands) == 2
+
+
+@each(
+    ("files", "sentence"),
+    [
+        (("test.webp", "train-1.webp", "train-2.webp"), "labels.npz has not come with the shards"),
+        (("labels.npz", "test.webp", "broken"), "cannot identify image file"),
+    ],
+)
+def test_shards_that_cannot_be_read_are_a_sentence(
+    files: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    shards = carry(tmp_path / "shards", *(name for name in files if name != "broken"))
+    if "broken" in files:
+        (shards / "train-1.webp").write_bytes(b"RIFF")
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--frost", "frost"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--shards", str(shards), "--steps", "data"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
+    assert script.main() == 1
+    assert sentence in capsys.readouterr().out
