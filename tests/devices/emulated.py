@@ -12,6 +12,8 @@ Autocast on the device is that of the CPU, and random numbers come from the gene
 
 What makes the host wait for the device is recorded in :attr:`Emulated.waits`: ``item()``, ``bool(tensor)``,
 ``tolist()``, copies to the host, and operations whose output has a size that depends on the data.
+:attr:`Emulated.copies` has the copies from the host to the device. :attr:`Emulated.operations` counts what is
+computed there, without views: about as many kernels are launched on a GPU.
 
 A mark belongs to the storage of a tensor, so that views, parameters and gradients share it.
 """
@@ -58,10 +60,14 @@ class Emulated:
 
     waits  what made the host wait, in order, each as ``operation at file:line`` of the first caller in the
            repository.
+    copies      what was copied to the device: tensors, lists of numbers, indices. The same form.
+    operations  how many operations the device has done, forwards and backwards; a view is none.
     """
 
     def __init__(self) -> None:
         self.waits: list[str] = []
+        self.copies: list[str] = []
+        self.operations = 0
         self._marks: dict[int, StorageWeakRef] = {}
         self._made_here: bool | None = None  # where factories make their tensors; None = as they say
         self._quiet = 0
@@ -120,6 +126,10 @@ class Emulated:
         if not self._quiet:
             self.waits.append(f"{operation} at {_caller()}")
 
+    def _copied(self, operation: str) -> None:
+        if not self._quiet:
+            self.copies.append(f"{operation} at {_caller()}")
+
     def _grouped(self, group: Callable[..., Any]) -> Callable[..., Any]:
         """Optimisers and gradient clipping group tensors by device in C++, which does not know of marks."""
 
@@ -152,6 +162,8 @@ class Emulated:
                 out = func(*args, **{**kwargs, "device": "cpu"})
             for tensor in _tensors(out):
                 self.mark(tensor, on_device)
+            if on_device and func in (torch.tensor, torch.as_tensor):
+                self._copied(func.__name__)
             return out
         if func in (torch.tensor, torch.as_tensor) and isinstance(args[0], (list, tuple)):
             with self._making(False):
@@ -163,7 +175,9 @@ class Emulated:
 
     def move(self, tensor: Tensor, to_device: bool) -> Tensor:
         """A copy of `tensor` on the other device; gradients are copied back."""
-        if not to_device:
+        if to_device:
+            self._copied("copy")
+        else:
             self._wait("copy to the host")
         if tensor.requires_grad and torch.is_grad_enabled():
             moved: Tensor = _Move.apply(tensor, self, to_device)  # type: ignore[no-untyped-call]
@@ -187,6 +201,8 @@ class Emulated:
                 self._check(func, packet, args, kwargs, given, here)
             if packet in WAITING or (packet in INDEXING and _has_mask(args[1])):
                 self._wait(str(packet).removeprefix("aten."))
+        if not func.is_view and (any(here) or self._made_here):
+            self.operations += 1
         out = func(*args, **kwargs)
         on_device = any(here) if self._made_here is None or any(here) else self._made_here
         if given and self._made_here is False and packet is aten.clone:
@@ -209,12 +225,16 @@ class Emulated:
         """Raise MixedDevices unless torch allows this operation to mix devices."""
         host = [tensor for tensor, there in zip(given, here, strict=True) if not there]
         if packet in COPIES:
-            if not here[0]:
+            if here[0]:
+                self._copied("copy")
+            else:
                 self._wait("copy to the host")
             return
         if packet in INDEXING and here[0]:
             indices = {id(tensor) for tensor in _tensors(args[1])}
             if all(id(tensor) in indices or tensor.dim() == 0 for tensor in host):
+                if any(id(tensor) in indices for tensor in host):
+                    self._copied("index")
                 return
         if packet in SCALARS_ALLOWED or torch.Tag.pointwise in func.tags:
             written = {id(tensor) for tensor in _written(func, args, kwargs)}
@@ -316,7 +336,10 @@ def _deepcopy(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: An
 def _new_tensor(emulated: Emulated, func: Any, ours: Tensor, args: Any, kwargs: Any) -> Tensor:
     device = kwargs.pop("device", None)
     out: Tensor = func(ours, *args, **kwargs)
-    emulated.mark(out, emulated.on_device(ours) if device is None else _is_device(device))
+    on_device = emulated.on_device(ours) if device is None else _is_device(device)
+    emulated.mark(out, on_device)
+    if on_device:
+        emulated._copied("new_tensor")
     return out
 
 

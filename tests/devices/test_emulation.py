@@ -106,6 +106,44 @@ def test_what_makes_the_host_wait_is_counted_once(gpu: Emulated, read: Callable[
     assert "tests/devices/test_emulation.py:" in gpu.waits[0]
 
 
+COPIES: dict[str, Callable[[Tensor], object]] = {
+    "to": lambda x: torch.ones(3).to("cuda"),
+    "cuda": lambda x: torch.ones(3).cuda(),
+    "like another": lambda x: torch.ones(3).to(x),
+    "tensor": lambda x: torch.tensor([1.0, 2.0], device="cuda"),
+    "as_tensor": lambda x: torch.as_tensor([1.0, 2.0], device="cuda"),
+    "new_tensor": lambda x: x.new_tensor([1.0]),
+    "copy_": lambda x: x.copy_(torch.zeros(3)),
+    "a host index": lambda x: x[torch.tensor([0, 2])],
+    "a list as index": lambda x: x[[0, 2]],
+    "network": lambda x: nn.Linear(3, 3, bias=False).to("cuda"),
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_what_is_copied_to_the_device_is_counted_once(
+    gpu: Emulated, copied: Callable[[Tensor], object]
+) -> None:
+    x = ones(3) * torch.tensor(2.0) + torch.zeros(3, device="cuda") + torch.zeros_like(ones(3))
+    x = x[ones(3).long()]
+    assert gpu.copies == []
+    copied(x)
+    assert len(gpu.copies) == 1
+    assert "tests/devices/test_emulation.py:" in gpu.copies[0]
+
+
+def test_operations_on_the_device_are_counted_without_views(gpu: Emulated) -> None:
+    x, host = ones(2, 3).requires_grad_(), torch.ones(2, 3)
+    gpu.operations = 0
+    assert (host + 1).T.sum() == 12
+    assert x.T.reshape(3, 2).detach()[0].is_cuda
+    assert gpu.operations == 0
+    y = (x * 2).exp()
+    assert gpu.operations == 2
+    y.sum().backward()
+    assert gpu.operations > 4  # the sum, and what makes the gradients
+
+
 def test_a_device_tensor_has_no_numpy(gpu: Emulated) -> None:
     with pytest.raises(TypeError, match="numpy"):
         ones(3).numpy()

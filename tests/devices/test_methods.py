@@ -110,6 +110,68 @@ def test_a_method_stays_on_its_device_and_seldom_makes_the_host_wait(name: str) 
         assert method.predict(x).is_cuda
 
 
+# Copies to the device per batch: the images, and what else; at most. Each takes a round trip.
+COPIES = {"quantile": 3}  # two lists of indices of the bank
+STEADY = ("source", "bn_stats", "tent", "eata", "sar", "cotta", "quantile")
+DRAWN = 3  # operations that a batch has more where its random views ask for it
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+@pytest.mark.parametrize("name", STEADY)
+def test_a_batch_is_copied_once_and_the_operations_do_not_grow(name: str) -> None:
+    operations: list[int] = []
+    with Emulated() as gpu:
+        method, batches = prepared(name), iter(stream(batches=8))
+        for _ in range(8):
+            gpu.copies.clear()
+            gpu.operations = 0
+            method.adapt(next(batches))
+            assert len(gpu.copies) <= COPIES.get(name, 1), gpu.copies
+            operations.append(gpu.operations)
+    assert max(operations[4:]) <= max(operations[1:4]) + DRAWN, operations
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+def test_a_training_on_twice_the_images_copies_and_computes_at_most_twice_as_much() -> None:
+    counts: list[tuple[int, int]] = []
+    with Emulated() as gpu:
+        method = prepared("quantile")
+        for batches in (3, 6):
+            gpu.copies.clear()
+            gpu.operations = 0
+            method.fit(stream(batches=batches), 1)
+            counts.append((len(gpu.copies), gpu.operations))
+    (copies, operations), (more_copies, more_operations) = counts
+    assert more_copies - copies <= 3 * 5  # the images of a batch four times, and their places in the bank
+    assert more_operations <= 2 * operations
+
+
+def test_a_method_whose_work_grows_or_that_copies_is_found() -> None:
+    class Growing(Source):
+        """Keeps all logits, and adds a number of the host."""
+
+        def setup(self, source: SourceData | None) -> None:
+            self.kept: list[Tensor] = []
+
+        def adapt(self, x: Tensor) -> Tensor:
+            self.kept.append(super().adapt(x))
+            total = torch.zeros_like(self.kept[0])
+            for each in self.kept:
+                total = total + each
+            return total + torch.tensor([1.0], device=x.device)
+
+    with Emulated() as gpu:
+        method = around(Growing, nets()["BN CNN"], Growing.Config())
+        operations = []
+        for x in stream(batches=8):
+            gpu.copies.clear()
+            gpu.operations = 0
+            method.adapt(x)
+            assert len(gpu.copies) == 1
+            operations.append(gpu.operations)
+    assert max(operations[4:]) > max(operations[1:4]) + DRAWN
+
+
 VARIANTS: list[tuple[str, dict[str, str]]] = [
     ("bn_stats", {"alpha": "0.1"}),
     ("cotta", {"official_quirks": "true"}),
