@@ -145,6 +145,26 @@ def test_a_source_classifier_is_trained(
     assert len(in_steps) <= 1, in_steps  # the sums of an epoch
 
 
+@pytest.mark.parametrize("arch", ["resnet18_w8", "cct_2"])
+@pytest.mark.parametrize("recipe", ["fast", "paper"])
+def test_the_network_of_every_recipe_is_compiled(
+    gpu: Emulated, recipe: str, arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled: list[nn.Module] = []
+    batches: list[int] = []
+
+    def compiling(net: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+        compiled.append(net)
+        return lambda x: batches.append(len(x)) or net(x)
+
+    monkeypatch.setattr(torch, "compile", compiling)
+    monkeypatch.setattr("ttabench.models.training.train.find_spec", lambda name: name == "triton")
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    train(arch, Bars(), device="cuda", precision="float32", recipe=recipe, epochs=1)
+    assert len(compiled) == 1
+    assert len({*batches}) == 1  # another size would be compiled anew
+
+
 @pytest.mark.parametrize("make", [lambda: ConvNet(nn.BatchNorm2d), Transformer], ids=["CNN", "ViT"])
 def test_a_network_is_probed_where_it_is(gpu: Emulated, make: Callable[[], nn.Module]) -> None:
     net = make().eval()

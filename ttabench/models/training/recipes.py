@@ -120,7 +120,7 @@ _resnet_fast = Recipe(
 # The ResNet18 of NOTE and SoTTA (200 epochs, SGD 0.1, momentum 0.9, Nesterov, weight decay 5e-4, cosine).
 _resnet_paper = Recipe(
     name=PAPER, epochs=200, batch_size=128, optimizer="sgd", lr=0.1, warmup=0.0, weight_decay=5e-4,
-    decay_all=True, shift=4, flip=True, least_steps=LEAST_STEPS,
+    decay_all=True, shift=4, flip=True, compile=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 # He et al. 2016, section 4.2: 64,000 steps of 128 images, but with a cosine in place of two drops.
 _cifar_resnet_paper = replace(_resnet_paper, epochs=164, weight_decay=1e-4)
@@ -136,7 +136,7 @@ _transformer_fast = Recipe(
 _transformer_paper = Recipe(
     name=PAPER, epochs=300, batch_size=128, optimizer="adamw", lr=5.5e-4, final_lr=1e-5, warmup=10 / 300,
     weight_decay=0.06, label_smoothing=0.1, shift=4, flip=True, randaugment=9, mixup=0.8, cutmix=1.0,
-    least_steps=LEAST_STEPS,
+    compile=True, least_steps=LEAST_STEPS,
 )  # fmt: skip
 
 # ---- a network that we do not know: nothing that suits one family alone
