@@ -16,13 +16,25 @@ sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 
 import gpu_first as script
 import gpu_probe
+from gpu_probe import METHODS
+from PIL import Image
 
 from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images
 from tests.unit.scripts.test_real_cifar import save_mosaic
-from ttabench.data.files.array_files import open_npz
+from ttabench.corruptions.frost_textures import OFFICIAL_FILES
+from ttabench.data.dataset import Labelled
+from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.store import Store
+
+
+@pytest.fixture
+def frost(tmp_path: Path) -> None:
+    """A folder with pictures under the names of the published ones."""
+    (tmp_path / "frost").mkdir()
+    for file in OFFICIAL_FILES:
+        Image.fromarray(clean_images(1, 300)[0]).save(tmp_path / "frost" / file)
 
 
 def test_the_rows_of_the_first_two_networks_come_first() -> None:
@@ -40,30 +52,53 @@ def test_a_command_has_ended_without_an_error_or_it_has_not(tmp_path: Path) -> N
         assert runner.failed == (code != 0)
 
 
-@pytest.mark.usefixtures("forked_workers")
-def test_it_is_rehearsed_without_a_gpu(
-    ttabench: Callable[..., Output], tmp_path: Path, cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def here(runner: script.Runner, command: Sequence[str]) -> bool:
-        return ttabench(*command[len(script.TTABENCH) :]).code == 0
+FEW = "source,tent,quantile_paper"
 
-    monkeypatch.setattr(script.Runner, "run", here)
+
+@pytest.mark.usefixtures("forked_workers", "frost")
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds of methods, with such a network
+@pytest.mark.parametrize("methods", [FEW, pytest.param(METHODS, marks=pytest.mark.slow)], ids=["few", "all"])
+def test_all_steps_are_rehearsed_without_a_gpu(
+    methods: str, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 1/100, on a narrow network; all methods take a minute or two on one core."""
+
+    def here(runner: script.Runner, command: Sequence[str]) -> bool:
+        if command[1] == str(script.PROBE):
+            monkeypatch.setattr(sys, "argv", [*command[1:]])
+            return gpu_probe.main() == 0
+        done = ttabench(*command[len(script.TTABENCH) :])
+        assert done.code == 0, done
+        return True
+
+    def call() -> int:
+        monkeypatch.setattr(sys, "argv", ["script", *images, *where, "--archs", "resnet18_w8"])
+        return script.main()
+
     state, out = tmp_path / "state", tmp_path / "out"
-    state.mkdir()
-    cache_of_the_run.mkdir(exist_ok=True)
-    (state / "cache").symlink_to(cache_of_the_run)  # what other tests have made is not made again
-    monkeypatch.setattr(script.Runner, "_epochs", lambda self: 0)  # these weights come with ttabench
-    monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], "source,bn_stats")])
-    given = ["--datasets", "digits-c", "--archs", "resnet18", "--recipe", "", "--scale", "0.002"]
+    for split, count in (("test", 2_000), ("train", 6_400)):
+        save_npz(tmp_path / f"{split}.npz", Labelled(clean_images(count), np.arange(count) // (count // 10)))
+    images = [each for split in ("test", "train") for each in (f"--{split}", str(tmp_path / f"{split}.npz"))]
+    images += ["--frost", str(tmp_path / "frost"), "--scale", "0.01"]
     where = ["--state", str(state), "--out", str(out), "--device", "cpu", "--per-gpu", "1"]
-    monkeypatch.setattr(sys, "argv", ["script", *given, *where, "--steps", "sweep"])
+    monkeypatch.setattr(script.Runner, "run", here)
+    monkeypatch.setattr(gpu_probe, "METHODS", methods)
+    if methods == FEW:
+        monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], FEW)])
     monkeypatch.setenv("TTABENCH_CACHE", str(state / "cache"))
-    assert script.main() == 0
+    assert call() == 0
+    probed = json.loads((out / "probe.json").read_text())
+    assert [row["method"] for row in probed["methods"]] == methods.split(",")
+    assert not any("error" in row for row in probed["methods"])
     cells = Store.at(state / "results").latest()
     assert {record.result.status for record in cells.values()} == {"ok"}
-    assert len(cells) == 2 * 2
+    assert {record.result.n_images for record in cells.values()} == {20}
+    assert len(cells) == 2 * len(methods.split(","))
     with tarfile.open(out / "results.tgz") as archive:
         assert "results/sweep.json" in archive.getnames()
+    monkeypatch.setattr(gpu_probe, "row", lambda *_: pytest.fail("measured again"))
+    assert call() == 0
+    assert Store.at(state / "results").latest().keys() == cells.keys()
 
 
 def test_nothing_starts_after_the_time_is_over(
