@@ -10,6 +10,7 @@ from torch import nn
 
 from ttabench.errors import UserError, first_line
 from ttabench.models.soundness.noise import evaluated, noise_for
+from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["of_size", "tried_with"]
 
@@ -22,9 +23,11 @@ def tried_with(model: nn.Module, image_size: int) -> Iterator[None]:
     """In the block, an error of `model` on images of noise is a UserError that names a size it can take."""
     try:
         yield
-    except (UserError, MemoryError, torch.OutOfMemoryError):
+    except UserError:
         raise
     except Exception as problem:  # a network may raise anything
+        if out_of_memory(problem):
+            raise
         other = _works_with(model)
         fix = f"it takes {other}: pass image_size={other}" if other else "pass image_size=…, their side"
         what = f"{type(model).__name__} cannot take images of {image_size} pixels"
@@ -36,9 +39,11 @@ def of_size(height: int, width: int, image_size: int) -> Iterator[None]:
     """In the block, an error on images of another size than a network was tried with is a UserError."""
     try:
         yield
-    except (UserError, MemoryError, torch.OutOfMemoryError):
+    except UserError:
         raise
     except Exception as problem:
+        if out_of_memory(problem):
+            raise
         if image_size in (0, height) and height == width:
             raise
         raise UserError(

@@ -45,6 +45,7 @@ from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.system.environment import cache_dir
+from ttabench.system.memory_errors import out_of_memory, said
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
 
@@ -270,29 +271,6 @@ def with_alarm(result: Result, text: str) -> Result:
     """The same result with one more alarm."""
     alarm = "; ".join(filter(None, (result.details["alarm"], text)))
     return replace(result, details={**result.details, "alarm": alarm})
-
-
-OUT_OF_MEMORY = (
-    "DefaultCPUAllocator",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
-
-
-def said(problem: BaseException) -> str:
-    """The text of an exception; "" where its class fails to make one."""
-    try:
-        return str(problem)
-    except Exception:
-        return ""
-
-
-def out_of_memory(problem: BaseException) -> bool:
-    """Whether this process or its GPU ran out of memory; for the CPU, torch has no exception class."""
-    text = said(problem)
-    named_in_text = any(words in text for words in OUT_OF_MEMORY)
-    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or named_in_text
 
 
 def failed(cell: Cell, problem: Exception) -> Result:

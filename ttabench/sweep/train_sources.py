@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, first_line
 from ttabench.run.kept_objects import WorkerState
+from ttabench.system.memory_errors import out_of_memory
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class TrainJob:
             loaded = model.load()
         except UserError as problem:
             return Trained(self.name, problem=str(problem))
+        except Exception as problem:
+            if not out_of_memory(problem):
+                raise
+            why = f"out of memory ({first_line(problem)}); --workers 1 trains one classifier at a time."
+            return Trained(self.name, problem=why)
         warning = without_normalize(loaded.note["warning"])
         return Trained(self.name, loaded.clean_accuracy, float(loaded.note["seconds"]), warning=warning)
 

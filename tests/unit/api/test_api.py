@@ -698,6 +698,28 @@ def test_a_network_for_another_size_of_images_names_it(kind: type[nn.Module]) ->
     assert adapted(torch.rand(4, 3, 64, 64)).shape == (4, 3)
 
 
+def test_a_gpu_without_memory_is_not_said_to_be_the_size_of_the_images() -> None:
+    class Full(Positions):
+        full = True
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.full:
+                raise RuntimeError(
+                    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+                )
+            return super().forward(x)
+
+    network = Full()
+    with pytest.raises(RuntimeError, match="ALLOC_FAILED"):
+        ttabench.adapt(network, "tent", image_size=64)
+    network.full = False
+    adapted = ttabench.adapt(network, "tent", image_size=64)
+    adapted.method.model.net.full = True
+    for call in (adapted, adapted.predict):
+        with pytest.raises(RuntimeError, match="ALLOC_FAILED"):
+            call(torch.rand(4, 3, 32, 32))
+
+
 def test_other_errors_of_a_network_stay_as_they_are(net: nn.Module, x: Tensor) -> None:
     adapted = ttabench.adapt(net, "source")
     adapted.method.model.net[0].stride = None

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -167,6 +168,37 @@ def test_a_killed_training_continues_bit_for_bit(
     ]
     left = {file.suffix for file in (tmp_path / "killed/models/bars-c").iterdir()}
     assert left == {".json", ".md", ".safetensors"}
+
+
+NO_MEMORY = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+
+
+def without_memory(*_: object, **more: object) -> NoReturn:
+    raise RuntimeError(NO_MEMORY)
+
+
+def test_a_training_without_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttabench.data.catalog.dataset", lambda name: Bars())
+    monkeypatch.setattr(training, "make_optimizer", without_memory)
+    with pytest.raises(UserError) as raised:
+        train_all([TrainJob("resnet18_w8", "bars-c", "cpu")], inline.run, 0)
+    assert str(raised.value) == (
+        f"training resnet18_w8 on bars-c: out of memory ({NO_MEMORY}); --workers 1 trains one classifier at "
+        "a time."
+    )
+
+
+def test_a_training_state_that_finds_no_memory_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trained("resnet18_w8", Bars())
+    state = model.plan.path.with_suffix(".training.pt")
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.touch()
+    try:
+        monkeypatch.setattr(torch, "load", without_memory)
+        with pytest.raises(RuntimeError, match="CUBLAS_STATUS_ALLOC_FAILED"):
+            train("resnet18_w8", Bars())
+    finally:
+        state.unlink()
 
 
 def test_a_damaged_training_state_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -809,6 +809,11 @@ def test_after_a_failure_the_rest_of_a_continual_run_fails_and_the_next_run_does
             RuntimeError("DefaultCPUAllocator: not enough"),
             "out of memory: RuntimeError: DefaultCPUAllocator: not enough",
         ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            "out of memory: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling "
+            "`cublasCreate(handle)`",
+        ),
         (torch.OutOfMemoryError("gone"), "out of memory: OutOfMemoryError: gone"),
     ],
 )

@@ -16,6 +16,7 @@ from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.noise import noise_for
 from ttabench.nn import norm_affine
+from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["Unreached", "check_learning", "gradient_problem"]
 
@@ -128,7 +129,9 @@ def _is_reentrant(model: nn.Module, image_size: int) -> bool:
                 if node is not None and node not in seen:
                     seen.add(node)
                     nodes += [before for before, _ in node.next_functions]
-    except RuntimeError:  # a part of the network lacks what a gradient needs
+    except RuntimeError as problem:  # a part of the network lacks what a gradient needs
+        if out_of_memory(problem):
+            raise
         return False
     return any(type(node).__name__ == "CheckpointFunctionBackward" for node in seen)
 
@@ -152,8 +155,10 @@ def _without_gradient(model: nn.Module, learned: Collection[str], image_size: in
         with even_threads(model), _trial(model, image_size, images=not learned) as (logits, x):
             # Not the sum: the softmax of some losses would have no gradient at it.
             torch.autograd.backward((logits * torch.randn_like(logits)).sum())
-    except RuntimeError:  # no part of the logits has a gradient, or a part of them lacks what it needs
-        return None
+    except RuntimeError as problem:
+        if out_of_memory(problem):
+            raise
+        return None  # no part of the logits has a gradient, or a part of them lacks what it needs
     if not learned:
         return None if x.grad is None else []
     return [key for key, p in model.named_parameters() if key in learned and p.grad is None]

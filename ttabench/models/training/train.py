@@ -37,6 +37,7 @@ from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
 from ttabench.system.environment import machine, pick_device, processor, versions
+from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["TrainingProgress", "train"]
 
@@ -240,9 +241,9 @@ class _Run:
             self.classifier.net.load_state_dict(state["net"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.epoch, self.seconds, self.curve = state["epoch"], state["seconds"], state["curve"]
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
         except Exception as problem:  # torch has many exceptions for a damaged file
+            if out_of_memory(problem):
+                raise
             why = str(problem) if isinstance(problem, UserError) else "it is damaged"
             raise UserError(
                 f"the interrupted training in {self.state_file} cannot be continued: {why}; delete this "
