@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 if TYPE_CHECKING:
+    from ttabench.store import Store
     from ttabench.sweep.attest import Group, Way
 
 REFUSED = 1
@@ -23,6 +24,13 @@ def attest(
     accept_old: Annotated[
         bool,
         Option("--accept-old", help="With --old: accept that branches of the old code did not run."),
+    ] = False,
+    other_operations: Annotated[
+        bool,
+        Option(
+            "--other-operations",
+            help="With --old: the new code may do other torch operations; the stored bits decide.",
+        ),
     ] = False,
     check: Annotated[
         bool, Option("--check", help="Show again what is attested already, and store nothing.")
@@ -43,24 +51,31 @@ def attest(
     Both have to do the same torch operations with the same numbers. Branches of the old code that did not
     run are refused too; read them, and accept them with --accept-old if no stored cell takes them.
 
+    Code that computes the same in another way, such as a faster one, does other operations. With --old and
+    --other-operations, the sample runs with the installed code, and its bits have to be those that are
+    stored. So only the kind of machine that measured the results may attest them. The old code shows what
+    definitions referred to; its branches do not run.
+
     Whoever can write to DIR can write a line of attested.jsonl too. --check takes the attested cells, not the
     stale ones, believes no line about them, and stores nothing.
 
     Exit code 0 if no stale cell with a number remains, or none that --check does not show; 1 if some do, 2
     for a mistake in the command. A dry run ends with 0.
     """
-    from contextlib import nullcontext
+    from contextlib import ExitStack
     from json import dumps
 
     from ttabench.errors import UserError
     from ttabench.store import Store
     from ttabench.sweep import attest as attesting
     from ttabench.sweep.measured_again import MeasuredAgain
-    from ttabench.sweep.progress.display import Display
     from ttabench.sweep.side_by_side import side_by_side
 
-    if accept_old and old is None:
-        raise UserError("--accept-old is about branches of the old code; give its checkout with --old.")
+    if (accept_old or other_operations) and old is None:
+        option = "--accept-old" if accept_old else "--other-operations"
+        raise UserError(f"{option} needs the code before the change; give its checkout with --old.")
+    if accept_old and other_operations:
+        raise UserError("with --other-operations, the old code does not run; leave out --accept-old.")
     store = Store.at(results)
     groups = attesting.groups_of(store, attested=check)
     if not groups:
@@ -71,14 +86,28 @@ def attest(
         nothing = f"{results} has no {which}."
         print(dumps(found, indent=1) if json else nothing)
         return
-    way = nullcontext(MeasuredAgain(store)) if old is None else side_by_side(store, old, accept_old)
-    if dry_run:
-        with way as shown:
-            _list(groups, shown, check, json)
-        return
+    with ExitStack() as stack:
+        way: Way = MeasuredAgain(store)
+        if old is not None:
+            codes = way = stack.enter_context(side_by_side(store, old, accept_old))
+            if other_operations:
+                way = MeasuredAgain(store, codes.changed_now)
+        if dry_run:
+            _list(groups, way, check, json)
+        else:
+            _attest(store, groups, way, check, json)
+
+
+def _attest(store: Store, groups: list[Group], way: Way, check: bool, json: bool) -> None:
+    """Run the sample, store and print what it shows."""
+    from json import dumps
+
+    from ttabench.sweep import attest as attesting
+    from ttabench.sweep.progress.display import Display
+
     outcome = None
-    with Display(len(groups), "cells", workers=1) as display, way as shown:
-        for event in attesting.attest(store, groups, shown, keep=not check):
+    with Display(len(groups), "cells", workers=1) as display:
+        for event in attesting.attest(store, groups, way, keep=not check):
             if isinstance(event, attesting.Outcome):
                 outcome = event
             elif isinstance(event, attesting.Shown):

@@ -23,6 +23,8 @@ from ttabench.system.environment import processor, versions
 from ttabench.system.files import replacing
 
 FORMAT = 1
+LIMIT = "TTABENCH_SOURCE_GB"
+"""The variable of the environment that limits the size of the folder; 0 keeps nothing."""
 BUDGET_GB = 8.0
 DIGEST = 32  # bytes at the end of a file: the SHA-256 of all before
 
@@ -141,13 +143,27 @@ class SourceCache:
                 lock.unlink()
 
 
+@contextmanager
+def keeping_none() -> Iterator[None]:
+    """In the block, each summary is computed, and none is read from the disk."""
+    before = os.environ.get(LIMIT)
+    os.environ[LIMIT] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LIMIT]
+        else:
+            os.environ[LIMIT] = before
+
+
 def _budget() -> float:
     """The largest size of the folder in bytes, from ``$TTABENCH_SOURCE_GB``."""
-    text = os.environ.get("TTABENCH_SOURCE_GB", str(BUDGET_GB))
+    text = os.environ.get(LIMIT, str(BUDGET_GB))
     try:
         return max(0.0, float(text)) * 1e9
     except ValueError:
-        raise UserError(f"TTABENCH_SOURCE_GB is '{text}'; expected a number of gigabytes.") from None
+        raise UserError(f"{LIMIT} is '{text}'; expected a number of gigabytes.") from None
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:

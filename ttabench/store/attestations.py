@@ -70,7 +70,8 @@ def wider_kind(stratum: str) -> tuple[str, ...]:
 
 
 NOT_ALL_RAN = "not all of the change ran in the sample"
-NOT_FINAL = (NOT_ALL_RAN, REFERENCES)
+OTHER_OPERATIONS = "the two codes do other torch operations"
+NOT_FINAL = (NOT_ALL_RAN, REFERENCES, OTHER_OPERATIONS)
 """How reasons begin that other cells, or another way, may remove. Earlier versions stored these too."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ttabench.provenance import forget
 from ttabench.provenance.executed import Executed
@@ -11,6 +11,7 @@ from ttabench.provenance.shown_definitions import functions_of
 from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
+from ttabench.run.summary_cache import keeping_none
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
@@ -21,12 +22,28 @@ __all__ = ["MeasuredAgain"]
 OTHER_REFERENCES = (
     f"{REFERENCES}, and results do not store what it was; give the code before the change with --old CHECKOUT"
 )
-OLD_BRANCHES = "branches that only its old text has; --old CHECKOUT shows them"
-REPLACED = "a branch that another one replaced; --old CHECKOUT shows it"
+OLD_BRANCHES = "branches that only its old text has"
+REPLACED = "a branch that another one replaced"
 FEWER_BRANCHES = (
     "a branch of it was removed ({} then, {} now), and results do not store what it did; give the code "
     "before the change with --old CHECKOUT"
 )
+
+Comparable = Callable[[Sequence[Group], Outcome], Iterable[Group]]
+"""The groups of which it is known what changed, references too; why others are not goes to the outcome."""
+
+
+def from_results(groups: Sequence[Group], outcome: Outcome) -> Iterator[Group]:
+    """The groups of which results store enough: references are the same as before, and no branch is gone."""
+    for group in groups:
+        first = group.records[0]
+        now = code_of(first.result.cell)
+        if not now.refers_as(Code(first.source, first.definitions)):
+            outcome.refused[group.key] = OTHER_REFERENCES
+        elif lost := fewer_branches(group.changed, first.definitions.branches, now.branches):
+            outcome.refused[group.key] = lost
+        else:
+            yield group
 
 
 class MeasuredAgain:
@@ -34,36 +51,26 @@ class MeasuredAgain:
 
     Results store hashes of texts and how many branches each has, not texts. So a branch that another one
     replaced is not seen where definitions refer to the same as before; `accepted` says so.
+
+    comparable  :func:`from_results`, or what knows the code before the change.
     """
 
     name = "measured again"
     varies = False
     accepted: Sequence[str] = ()
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, comparable: Comparable = from_results) -> None:
+        self._store, self._comparable = store, comparable
         self._executed = Executed({})
         self._groups: list[Group] = []
         self._uncounted: set[str] = set()
         self._executor = pick_executor(0, "cpu")
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
-        for group in groups:
-            first = group.records[0]
-            code = code_of(first.result.cell)
-            environment = first.environment
-            if str(environment.get("device", "")).startswith("cuda"):
-                outcome.left[group.key] = "a GPU does not give the same bits twice; measure these cells again"
-            elif machine_of(environment) != machine_of(here("cpu", first.result.cell)):
-                processor = environment.get("processor", "unknown")
-                outcome.left[group.key] = f"they were measured on another kind of machine ({processor})"
-            elif not code.refers_as(Code(first.source, first.definitions)):
-                outcome.refused[group.key] = OTHER_REFERENCES
-            elif lost := fewer_branches(group.changed, first.definitions.branches, code.branches):
-                outcome.refused[group.key] = lost
-            else:
-                self._uncounted |= group.changed - first.definitions.branches.keys()
-                self._groups.append(group)
+        of_this_machine = [group for group in groups if _of_this_machine(group, outcome)]
+        self._groups = [*self._comparable(of_this_machine, outcome)]
+        for group in self._groups:
+            self._uncounted |= group.changed - group.records[0].definitions.branches.keys()
         return self._groups
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
@@ -75,9 +82,9 @@ class MeasuredAgain:
         return dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
-        """In this process, since the trace sees no other."""
+        """In this process, since the trace sees no other. What is kept on the disk would not run."""
         available = find_available(records, sweeps_of(self._store))
-        with self._executed.watched():
+        with self._executed.watched(), keeping_none():
             for event in run(self._store, records, available, "", self._executor, 0):
                 yield _shown(event) if isinstance(event, Check) else event
 
@@ -88,6 +95,17 @@ class MeasuredAgain:
         forget()
         if any(code_of(group.records[0].result.cell).source != group.key[1] for group in self._groups):
             raise code_changed()
+
+
+def _of_this_machine(group: Group, outcome: Outcome) -> bool:
+    first = group.records[0]
+    environment = first.environment
+    if str(environment.get("device", "")).startswith("cuda"):
+        outcome.left[group.key] = "a GPU does not give the same bits twice; measure these cells again"
+    elif machine_of(environment) != machine_of(here("cpu", first.result.cell)):
+        processor = environment.get("processor", "unknown")
+        outcome.left[group.key] = f"they were measured on another kind of machine ({processor})"
+    return group.key not in outcome.left
 
 
 def fewer_branches(changed: Iterable[str], then: Mapping[str, int], now: Mapping[str, int]) -> str:

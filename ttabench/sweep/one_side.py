@@ -131,7 +131,7 @@ class Side:
         return {"digest": sha256(f"{facts} {sorted(read.items())}".encode()).hexdigest()}
 
     def run(self, cells: Sequence[dict[str, Any]], folder: str, whole: bool, varied: bool) -> dict[str, str]:
-        """What a cell gives: why it has no number, or a hash of all that torch computed for it.
+        """What a cell gives: why it has no number, or hashes of what torch computed and of its numbers.
 
         cells   of a continual run, those before it come before it.
         whole   with all its images, and not with few.
@@ -155,11 +155,13 @@ class Side:
             others = [*self._others(chain, data, Path(folder))] if varied else []
         if result.status != "ok":
             return {"reason": result.reason}
-        found = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
-        text = "\n".join(
-            [operations.digest, *found, *(f"{name} {sums}" for name, sums in sorted(self._read.items()))]
+        numbers = [f"{each.status} {each.accuracy!r} {each.correct.hex()}" for each in (result, *others)]
+        read = [f"{name} {sums}" for name, sums in sorted(self._read.items())]
+        digest, of_numbers = (
+            sha256("\n".join(lines).encode()).hexdigest()[:16]
+            for lines in ([operations.digest, *numbers, *read], [*numbers, *read])
         )
-        return {"digest": sha256(text.encode()).hexdigest()[:16]}
+        return {"digest": digest, "numbers": of_numbers}
 
     def _others(self, chain: Sequence[Cell], data: Dataset, folder: Path) -> Iterator[Result]:
         """The same cells with other protocols, where they can have them, and with one class less."""

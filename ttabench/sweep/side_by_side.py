@@ -25,9 +25,10 @@ from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.provenance.shown_definitions import functions_of
+from ttabench.run import summary_cache
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import SIDE_BY_SIDE, wider_kind
+from ttabench.store.attestations import OTHER_OPERATIONS, SIDE_BY_SIDE, wider_kind
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
 from ttabench.sweep.reproduce import before, copied_paths
 
@@ -84,7 +85,7 @@ class Code:
 def _started(name: str, folder: Path | None) -> Iterator[Code]:
     """A process with the code of a checkout, or with the installed code for None."""
     # Of summaries that one process keeps on the disk, the other would not do the operations.
-    changed = {"TTABENCH_SOURCE_GB": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    changed = {summary_cache.LIMIT: "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if folder is not None:
         further = os.environ.get("PYTHONPATH", "")
         places = [str(folder / package) for package in PACKAGES]
@@ -156,9 +157,22 @@ class SideBySide:
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         """Groups that differ in settings, batch size or machine alone are joined."""
+        joined: dict[tuple[str, ...], list[Group]] = defaultdict(list)
+        for group in self._known(groups, outcome):
+            if self._read_alike(group, outcome):
+                before, now, stratum, _ = group.key
+                joined[before, now, *wider_kind(stratum)].append(group)
+        return [_joined(parts) for parts in joined.values()]
+
+    def changed_now(self, groups: Sequence[Group], outcome: Outcome) -> Iterator[Group]:
+        """The groups with all definitions of the installed code that changed, or refer to something else."""
+        for group in self._known(groups, outcome):
+            yield replace(group, changed=frozenset(name for name in group.changed if not name.endswith(OLD)))
+
+    def _known(self, groups: Sequence[Group], outcome: Outcome) -> Iterator[Group]:
+        """The groups whose code the checkout has, with all definitions of either code that changed."""
         self._cells = [group.records[0].data["cell"] for group in groups]
         self._codes = self._both("code", cells=self._cells)
-        joined: dict[tuple[str, ...], list[Group]] = defaultdict(list)
         for group, (old, old_texts), (now, texts) in zip(groups, *self._codes, strict=True):
             before, expected, stratum, machine = group.key
             if now != expected:
@@ -171,10 +185,7 @@ class SideBySide:
             changed = [*texts_of(texts, old_texts), *(f"{name}{OLD}" for name in texts_of(old_texts, texts))]
             others = self._with_other_references(group, old, old_texts, texts)
             changed += [*others, *(f"{name}{OLD}" for name in others if name in old_texts)]
-            group = replace(group, changed=frozenset(changed))
-            if self._read_alike(group, outcome):
-                joined[before, now, *wider_kind(stratum)].append(group)
-        return [_joined(parts) for parts in joined.values()]
+            yield replace(group, changed=frozenset(changed))
 
     def _with_other_references(
         self, group: Group, old: str, old_texts: Mapping[str, str], texts: Mapping[str, str]
@@ -279,9 +290,11 @@ def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Sho
         return Shown(cell, f"{cell} could not be run: {why}".removesuffix("."), ran=False)
     if why := now.get("reason", ""):
         return Shown(cell, f"{cell} fails with the installed code: {why}".removesuffix("."))
-    if old != now:
-        return Shown(cell, f"the two codes compute something else for {cell}")
-    return Shown(cell, operations=now["digest"])
+    if old["digest"] == now["digest"]:
+        return Shown(cell, operations=now["digest"])
+    if old["numbers"] == now["numbers"]:
+        return Shown(cell, f"{OTHER_OPERATIONS} for {cell}; --other-operations compares bits alone")
+    return Shown(cell, f"the two codes compute something else for {cell}")
 
 
 def _read_of(cell: Mapping[str, Any]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ttabench.protocol import Protocol
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
+from ttabench.run import summary_cache
 from ttabench.store import Record, Store
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
@@ -183,7 +184,7 @@ def test_what_is_not_seen_of_the_old_code_is_said(swept: Path, change: Change) -
     change(ENTROPY)
     outcome = outcome_of(swept)
     assert outcome.accepted == of_line(swept)["accepted"] == [f"{ENTROPY}: {measured_again.REPLACED}"]
-    assert any(ENTROPY in line and "--old CHECKOUT" in line for line in attesting.summary(outcome))
+    assert any(outcome.accepted[0] in line for line in attesting.summary(outcome))
 
 
 def test_earlier_versions_stored_no_number_of_branches(swept: Path, change: Change) -> None:
@@ -209,6 +210,23 @@ def test_a_removed_branch_is_refused_without_the_old_code(swept: Path, change: C
     (why,) = outcome_of(swept).refused.values()
     assert why == f"{ENTROPY}: {measured_again.FEWER_BRANCHES.format(1, 0)}"
     assert stale(swept) == {"tent"}
+
+
+def test_what_computes_a_summary_runs_though_the_summary_is_kept(
+    swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attestation with the same code has kept it on the disk, perhaps one that was refused."""
+    monkeypatch.setenv(summary_cache.LIMIT, "8")
+    way = measured_again.MeasuredAgain(Store.at(swept))
+    kept: list[float] = []
+
+    def run(*_: object) -> Iterator[None]:
+        kept.append(summary_cache._budget())
+        yield from ()
+
+    monkeypatch.setattr(measured_again, "run", run)
+    assert not [*way.run([], 0)]
+    assert (kept, summary_cache._budget()) == ([0], 8e9)
 
 
 def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -> None:
@@ -562,13 +580,20 @@ def test_a_dry_run_lists_what_would_be_tried_and_what_would_not(
     assert not (swept / FILE).exists()
 
 
+@pytest.mark.parametrize("option", ["--accept-old", "--other-operations"])
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_what_is_accepted_of_the_old_code_needs_the_old_code(
-    ttabench: Run, swept: Path, more: tuple[str, ...]
+def test_options_about_the_old_code_need_the_old_code(
+    ttabench: Run, swept: Path, option: str, more: tuple[str, ...]
 ) -> None:
-    output = ttabench("attest", swept, "--accept-old", *more)
+    output = ttabench("attest", swept, option, *more)
     assert output.code == 2
-    assert "--accept-old is about branches of the old code; give its checkout with --old." in output.err
+    assert f"{option} needs the code before the change; give its checkout with --old." in output.err
+
+
+def test_old_code_that_does_not_run_has_no_branches_to_accept(ttabench: Run, swept: Path) -> None:
+    output = ttabench("attest", swept, "--old", swept, "--accept-old", "--other-operations")
+    assert output.code == 2
+    assert "the old code does not run; leave out --accept-old" in output.err
 
 
 def of_line(folder: Path) -> dict[str, Any]:

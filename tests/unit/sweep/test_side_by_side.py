@@ -74,8 +74,8 @@ def run(checkout: Path, *arguments: str | Path) -> Output:
     return Output(done.returncode, done.stdout, done.stderr)
 
 
-def attested(checkout: Path, folder: Path) -> tuple[int, dict[str, list[dict[str, object]]]]:
-    output = run(checkout, "attest", folder, "--old", ROOT, "--json")
+def attested(checkout: Path, folder: Path, *options: str) -> tuple[int, dict[str, list[dict[str, object]]]]:
+    output = run(checkout, "attest", folder, "--old", ROOT, "--json", *options)
     assert output.code < 2, output.err
     return output.code, json.loads(output.out)
 
@@ -113,15 +113,48 @@ def test_a_function_taken_out_of_another_is_shown_on_any_machine(swept: Path, af
     assert decode((swept / FILE).read_bytes().rstrip(b"\n")) == line
 
 
-def test_other_numbers_on_the_way_are_refused(swept: Path, after: Path) -> None:
-    """Predictions stay the same: the logits of each batch are copied."""
-    change(after, ("    return method.adapt(x)", "    return method.adapt(x).clone()"))
+PIXELS = "ttabench/nn/pixels.py"
+RETURNED = "    return x.permute(0, 3, 1, 2).float().div_(255)"
+
+
+def reasons(found: dict[str, list[dict[str, object]]]) -> set[str]:
+    """How the reasons begin for which cells were refused."""
+    return {str(each["why"]).partition(" for ")[0] for each in found["refused"]}
+
+
+def test_the_same_numbers_by_other_operations_are_compared_with_the_stored_bits(
+    swept: Path, after: Path
+) -> None:
+    """A function of its own that copies the images: the same bits, and another reference."""
+    change(after, (RETURNED, f"    return _copied({RETURNED.split(maxsplit=1)[1]})"), file=PIXELS)
+    with (after / PIXELS).open("a") as file:
+        file.write("\n\ndef _copied(images: Tensor) -> Tensor:\n    return images.clone()\n")
     code, found = attested(after, swept)
-    assert code == 1
-    assert not found["attested"]
-    assert [str(each["why"])[:36] for each in found["refused"]] == [
-        "the two codes compute something else"
-    ] * 2
+    assert (code, found["attested"]) == (1, [])
+    assert reasons(found) == {"the two codes do other torch operations"}
+    code, found = attested(after, swept, "--other-operations")
+    assert (code, [each["cells"] for each in found["attested"]]) == (0, [2, 2])
+    *_, line = map(decode, (swept / FILE).read_bytes().splitlines())
+    assert (line["way"], line["executed"]) == (
+        "measured again", [f"{PIXELS}: _copied", f"{PIXELS}: to_tensor"]
+    )  # fmt: skip
+
+
+def test_other_numbers_are_refused_whatever_the_operations(swept: Path, after: Path) -> None:
+    change(after, (RETURNED, f"{RETURNED}.neg()"), file=PIXELS)
+    code, found = attested(after, swept)
+    assert (code, found["attested"]) == (1, [])
+    assert reasons(found) == {"the two codes compute something else"}
+    code, found = attested(after, swept, "--other-operations")
+    assert (code, found["attested"]) == (1, [])
+    assert reasons(found) == {"refused before, with the same code: the two codes compute something else"}
+
+
+def test_other_operations_need_the_kind_of_machine_of_the_results(swept: Path, after: Path) -> None:
+    edit_environment(swept, "processor", "Another")
+    change(after, (RETURNED, f"{RETURNED}.clone()"), file=PIXELS)
+    listed = run(after, "attest", swept, "--old", ROOT, "--other-operations", "--dry-run")
+    assert "4 stale cells not tried: they were measured on another kind of machine (Another)." in listed.out
 
 
 @pytest.mark.slow
