@@ -136,8 +136,8 @@ def test_the_same_function_gets_the_same_logits_or_is_refused(variant: str, meth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", QUICK)
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v.startswith(SLOW)])
+@each("method", QUICK)
 def test_compiled_and_scripted_networks_too(variant: str, method: str) -> None:
     compare(variant, method)
 
@@ -151,8 +151,8 @@ def others() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", others())
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.startswith(SLOW) and v not in HALVES])
+@each("method", others())
 def test_under_every_method(variant: str, method: str) -> None:
     compare(variant, method)
 

@@ -81,7 +81,7 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
     assert rates == [1e-2, 1e-4, 1e-4]
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "options", "says"),
     [
         ("tnet", {}, "unknown method 'tnet'; did you mean"),
@@ -248,7 +248,7 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         ttabench.evaluate(adapted, images, labels, order="sorted")
 
 
-@pytest.mark.parametrize(
+@each(
     ("images", "labels", "protocol", "says"),
     [
         (np.zeros((4, 32, 32, 3)), [0] * 4, {}, "images are float64; expected uint8: pixels of 0 to 255"),

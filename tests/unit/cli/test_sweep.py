@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cases import each
 from tests.unit.conftest import SMALL, Output
 from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.run import worker
@@ -477,7 +478,7 @@ def test_a_config_file_and_the_command_line_over_it(ttabench: Run, out: Path, tm
     assert "cannot be read" in ttabench("sweep", "--config", tmp_path / "none.toml").err
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         (("--methods", "tnet"), "unknown method 'tnet'; did you mean 'tent'"),

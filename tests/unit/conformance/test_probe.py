@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import each
 from tests.unit.models.test_bring import Squares
 from tests.unit.models_by_name import construct
 from ttabench.classifier import Classifier
@@ -193,7 +194,7 @@ def result(net: nn.Module) -> tuple[str, ...]:
 TRANSFORMER, CLASS, NO_ROOM = "transformer", "class_token", "no_room_for_prompts"
 
 
-@pytest.mark.parametrize(
+@each(
     ("net", "tags"),
     [
         (Transformer, (TRANSFORMER, CLASS)),

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tests.cases import each
 from tests.unit import other_code
 from tests.unit.models_by_name import bring, construct, load, recall
 from ttabench.classifier import Classifier
@@ -444,7 +445,7 @@ def test_weights_that_give_no_logits_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nets")
-@pytest.mark.parametrize(
+@each(
     ("arch", "says"),
     [
         (":build", "':build' is not of the form package.module:callable, e.g. mynets:build"),

@@ -92,6 +92,10 @@ def forbidden(text: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return folder_in(tmp_path)
+
+
+def folder_in(tmp_path: Path) -> Path:
     Store.create(tmp_path / "r", {"methods": ["tent"], "archs": ["resnet18"], "datasets": ["digits-c"]})
     return tmp_path / "r"
 
@@ -143,11 +147,12 @@ def test_no_text_of_a_record_steers_a_terminal_or_a_log(
             assert not UNSAFE.findall(file.read_text().replace("\n", ""))
 
 
-@pytest.mark.parametrize("evil", EVIL)
-@pytest.mark.parametrize("name", ["arch", "dataset", "corruption", "method"])
-def test_a_name_that_cannot_be_printed_is_no_name(folder: Path, evil: str, name: str) -> None:
+@each("evil", EVIL)
+@each("name", ["arch", "dataset", "corruption", "method"])
+def test_a_name_that_cannot_be_printed_is_no_name(tmp_path: Path, evil: str, name: str) -> None:
     """These are part of the identity of a cell, which ttabench would not have given to it."""
     also = {"label": evil} if name == "method" else {}  # which begins with the name of the method
+    folder = folder_in(tmp_path)
     shard = put(folder, replace(ok, cell=replace(CELL, **{name: evil}, **also)))
     with pytest.raises(
         UserError, match=r"line \d, is not what ttabench wrote: (its id is not that of its cell|it is called)"

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.planning import source_of
 from ttabench.corruptions.names import CORRUPTIONS
@@ -65,7 +66,7 @@ def cells(asked: Grid) -> set[tuple[str, str, str, int, int]]:
 # ---- keys and values
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         ('metods = "tent"', "unknown option 'metods'; did you mean 'methods'"),
@@ -150,7 +151,8 @@ def test_options_under_a_heading_are_told_their_place(made: Make) -> None:
 
 def test_every_option_has_a_bad_value_above() -> None:
     function = test_a_bad_key_or_value_is_one_sentence_with_the_file
-    contents = [param[0] for mark in function.pytestmark for param in mark.args[1]]  # type: ignore[attr-defined]
+    _, (cases,) = function.folded  # type: ignore[attr-defined]
+    contents = [case["content"] for _, case in cases]
     for name in OPTIONS:
         assert any(content.startswith((f"{name} = ", f"{name}.")) for content in contents), name
 
@@ -190,7 +192,7 @@ def agree(file: Path) -> bool:
     return fits
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@each("name", OPTIONS)
 def test_schema_and_parser_accept_the_same_values(made: Make, name: str) -> None:
     accepted = [value for value in POOL if agree(made(f"{name} = {toml(value)}"))]
     assert 0 < len(accepted) < len(POOL)
