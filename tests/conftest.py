@@ -81,6 +81,12 @@ def pytest_collection() -> Generator[None, object, object]:
     return result
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests with the marker `gpu` run where CUDA does."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU: torch.cuda.is_available() is false")
+
+
 FREEZE_EVERY = 200  # tests
 _done = count(1)
 
