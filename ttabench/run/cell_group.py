@@ -31,6 +31,7 @@ class CellGroup:
     start          sizes of the files of results when the cells were planned, see `store.new_records`.
     command        see :mod:`ttabench.run.executors`.
     done           ids of cells that need no new result: only others of their continual run do.
+    per_gpu        how many workers share the GPU; 0 without one.
     """
 
     chains: tuple[Chain, ...]
@@ -41,6 +42,7 @@ class CellGroup:
     start: tuple[tuple[str, int], ...] = ()
     command: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
+    per_gpu: int = 0
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -73,7 +75,9 @@ class CellGroup:
                 try:
                     left = share.left(todo)
                     done = {cell.cell_id for cell in chain} - {cell.cell_id for cell in left}
-                    worker = Worker(state, self.results, self.device, told, self.scores, frozenset(done))
+                    worker = Worker(
+                        state, self.results, self.device, told, self.scores, frozenset(done), self.per_gpu
+                    )
                     if trouble := share.trouble(chain):
                         worker.give_up(left, trouble, stored)
                     else:

@@ -56,6 +56,7 @@ class Worker:
 
     scores   the label-free scores of cells: "cheap", or "all", which need further forward passes.
     done     ids of cells that have a result, which no failure replaces.
+    per_gpu  how many workers share its GPU, which is stored with what cells cost; 0 without one.
     """
 
     state: WorkerState
@@ -64,6 +65,7 @@ class Worker:
     emit: Emit
     scores: str = "cheap"
     done: frozenset[str] = frozenset()
+    per_gpu: int = 0
 
     def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
         """Run cells, store their results and hand each to `stored`.
@@ -167,11 +169,13 @@ class Worker:
         watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
         with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
             evaluation = images.score(method, self.device, report, collected, meter)
+        cost = meter.cost(method, streamed, evaluation.seconds, source_seconds)
+        if self.per_gpu:
+            cost["per_gpu"] = self.per_gpu
         return CellRun(
             cell=cell, method=method, dataset=self.dataset(cell.dataset), source=source, images=images,
             device=self.device, evaluation=evaluation, collected=collected, foreign=foreign, course=course,
-            cost=meter.cost(method, streamed, evaluation.seconds, source_seconds),
-            label_imports=label_imports, settings_alarm=settings_alarm,
+            cost=cost, label_imports=label_imports, settings_alarm=settings_alarm,
         )  # fmt: skip
 
     def _costly_scores(self, cell: Cell, method: Method[Any], images: CellImages) -> dict[str, Any]:

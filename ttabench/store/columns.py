@@ -13,9 +13,12 @@ from ttabench.store.record import PROTOCOL, Record
 
 COST = (
     "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
-    "host_mb",
+    "host_mb", "per_gpu",
 )  # fmt: skip
-"""The columns that a result has as details under "cost", see `ttabench.observe.cost.Meter.cost`."""
+"""The columns that a result has as details under "cost", see `ttabench.observe.cost.Meter.cost`.
+
+`per_gpu` is how many workers shared the GPU; results on a CPU, and earlier ones, have none.
+"""
 COSTLY_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *COSTLY_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""

@@ -125,7 +125,7 @@ def run_cells(
             command = hand_over(asked, options, shard, start, logs, setup.folder)
         groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
-            scores=draft.scores, begun=start, command=command,
+            scores=draft.scores, begun=start, command=command, per_gpu=engine.per_gpu,
         )  # fmt: skip
         if begun is None:
             with claims.alone("plan"):

@@ -17,14 +17,25 @@ APART = "costs_apart"
 """In the `attrs` of a table of cells: on which processors its times were measured apart."""
 
 
+def per_gpu(cells: pd.DataFrame) -> float:
+    """How many workers shared a GPU at most, as far as the cells say it; else 0."""
+    known = cells.get("per_gpu", pd.Series(dtype=float)).dropna()
+    return float(known.max()) if len(known) else 0.0
+
+
 def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """`cells` with times and memory of `costs`: the medians over the cells there of the same method,
     settings, network, data, mode, batch size and device. Both are as :func:`load.read` gives them.
 
     A cell that has no such cells in `costs` has no times: two measurements never stand in one column.
-    Raises UserError where `costs` has none for any cell.
+    Raises UserError where `costs` has none for any cell, and where workers shared a GPU there.
     """
     measured = costs[costs["accuracy"].notna()]
+    if (shared := per_gpu(measured)) > 1:
+        raise UserError(
+            f"--costs was measured with {shared:g} workers on a GPU, whose times are longer; measure it with "
+            "--workers 1, and without --per-gpu."
+        )
     medians = measured.groupby(list(SAME))[list(TIMES)].median()
     found = cells[list(SAME)].merge(medians, how="left", left_on=list(SAME), right_index=True)
     if found["compute_ratio"].isna().all():

@@ -23,6 +23,7 @@ FOOTER = (
     "Host: how far resident memory rose while the method ran, in MB. {device}"
     "Times hold for {where}; passes hold everywhere."
 )
+SHARED = "Up to {:g} workers shared a GPU, which makes times longer."
 APART = "Times and memory were measured apart, with nothing beside, on {}."
 FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
 """The numbers of :data:`MEASURED` that may have decimals."""
@@ -62,7 +63,10 @@ def cost(report: Report) -> Sheet | None:
     if costs_apart.APART in report.cells.attrs:
         when = APART.format(report.cells.attrs[costs_apart.APART])
     else:
-        when = attested_note(report.cells.get("attested", ()))
+        shared = costs_apart.per_gpu(report.cells)
+        when = words.join(
+            SHARED.format(shared) if shared > 1 else "", attested_note(report.cells.get("attested", ()))
+        )
     footer = words.join(footer, when, words.remarks(report.tables), words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",

@@ -165,6 +165,16 @@ def test_times_measured_apart_stand_in_place_of_those_of_a_busy_machine(frame: p
     pd.testing.assert_series_equal(before["accuracy"], after["accuracy"])
 
 
+def test_workers_that_shared_a_gpu_are_said_and_no_costs_of_a_quiet_machine(frame: pd.DataFrame) -> None:
+    shared = frame.assign(per_gpu=np.where(frame["corruption"] == "fog", 7.0, np.nan))
+    said = "Up to 7 workers shared a GPU"
+    apart = with_costs(shared, frame.assign(processor="A quiet one"))
+    for given, known in ((frame, False), (frame.assign(per_gpu=1.0), False), (shared, True), (apart, False)):
+        assert (said in markdown.render(cost(Report(given)))) == known  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="--costs was measured with 7 workers on a GPU"):
+        with_costs(frame, shared)
+
+
 @pytest.mark.parametrize("other", [{"device": "cuda"}, {"batch_size": 16}, {"config": "{}"}, {"arch": "cvt"}])
 def test_times_of_other_cells_do_not_stand_for_these(frame: pd.DataFrame, other: dict[str, object]) -> None:
     with pytest.raises(UserError, match="--costs has no cell of the same"):

@@ -162,6 +162,16 @@ def test_no_method_of_a_unit_imports_what_knows_the_labels(
         CellGroup(((cell,),), store.root)(lambda event: None, WorkerState())
 
 
+def test_the_workers_of_a_group_know_how_many_share_their_gpu(
+    cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[int] = []
+    monkeypatch.setattr(Worker, "run", lambda worker, *_: shared.append(worker.per_gpu))
+    for group in (*units([cell], store, 0), *units([cell], store, 0, per_gpu=7)):
+        group(lambda event: None, WorkerState())
+    assert shared == [0, 7]
+
+
 def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Store) -> None:
     """A continual run that starts again after its worker died reports its first cells again."""
     other = replace(result, cell=replace(result.cell, seed=1), status="failed", reason="too hard")

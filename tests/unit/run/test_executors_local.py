@@ -21,7 +21,7 @@ import torch
 from ttabench.errors import UserError
 from ttabench.run.executors import Died, Limits, Setup, child, inline, local, open_engine, process, workers
 from ttabench.run.executors.process import WorkerProcess, describe, resident
-from ttabench.run.executors.workers import bindings, pick_executor, pick_workers
+from ttabench.run.executors.workers import bindings, pick_executor, pick_workers, sharing
 from ttabench.run.kept_objects import WorkerState
 
 Emit = Callable[[Any], None]
@@ -156,6 +156,12 @@ def test_bindings_keep_to_the_gpus_that_this_process_was_given(monkeypatch: pyte
     assert bindings("cuda") == ({"CUDA_VISIBLE_DEVICES": "5"}, {"CUDA_VISIBLE_DEVICES": "MIG-9a"})
     assert bindings("cuda:1") == bindings("cpu") == ({},)
     assert pick_workers("auto", "cuda:1", 1, per_gpu=3) == 3
+    workers_on_two_gpus = {(4, 2): 2, (3, 1): 2, (0, 1): 1, (1, 7): 7}  # of Ray, each task has one worker
+    assert {
+        given: sharing(given[0], "cuda", given[1]) for given in workers_on_two_gpus
+    } == workers_on_two_gpus
+    assert sharing(3, "cuda:1", 1) == 3
+    assert sharing(3, "cpu", 7) == 0
 
 
 @pytest.mark.parametrize(

@@ -797,6 +797,14 @@ def test_after_a_failure_the_rest_of_a_continual_run_fails_and_the_next_run_does
     setting.one()
 
 
+def test_how_many_workers_share_the_gpu_is_stored_with_the_cost(setting: Setting) -> None:
+    assert "per_gpu" not in setting.one().details["cost"]
+    setting.worker = replace(setting.worker, per_gpu=7)
+    assert setting.one(SNOW).details["cost"]["per_gpu"] == 7
+    cells = Store.at(setting.worker.results).frame().set_index("corruption")
+    assert cells["per_gpu"].isna().to_dict() == {"fog": True, "snow": False}
+
+
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [

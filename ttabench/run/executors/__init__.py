@@ -92,12 +92,14 @@ class Engine:
     """An executor, how many workers it has, and the device that its jobs are to use.
 
     by_command   it runs the `command` of jobs, not the jobs themselves.
+    per_gpu      how many workers share a GPU, as far as this process knows; 0 without a GPU.
     """
 
     run: Executor
     workers: int
     device: str
     by_command: bool = False
+    per_gpu: int = 0
 
 
 def open_engine(name: str, setup: Setup) -> Engine:

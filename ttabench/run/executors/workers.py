@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -21,7 +22,8 @@ def engine(setup: Setup) -> Engine:
     device = pick_device(setup.device)
     workers = pick_workers(setup.workers, device, available_cores(), setup.per_gpu)
     run = pick_executor(workers, device, setup.limits)
-    return Engine(run, workers, device if workers else own_gpu(device))
+    per_gpu = sharing(workers, device, setup.per_gpu)
+    return Engine(run, workers, device if workers else own_gpu(device), per_gpu=per_gpu)
 
 
 def pick_executor(
@@ -116,6 +118,13 @@ def pick_workers(text: str, device: str, count: int, per_gpu: int = 1) -> int:
     if device.startswith("cuda"):
         return per_gpu * len(bindings(device))
     return max(1, min(own_cores(), count))
+
+
+def sharing(workers: int, device: str, per_gpu: int) -> int:
+    """The workers on each GPU: `per_gpu`, or more where so many `workers` were asked for; 0 without a GPU."""
+    if not device.startswith("cuda"):
+        return 0
+    return max(per_gpu, math.ceil(workers / len(bindings(device))))
 
 
 def own_cores(variables: Mapping[str, str] = os.environ) -> int:
