@@ -27,6 +27,7 @@ CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 LONGEST_REASON = 4000  # characters; a longer one takes a terminal minutes to lay out
 ROUNDING = 1e-6  # of an accuracy, in points
+BUFFER = 1 << 20  # bytes; lines have kilobytes, and each call of the system takes time
 
 
 def name_key(digest: str, name: str) -> str:
@@ -39,9 +40,9 @@ def read_shard(shard: Path, quick: bool = False, attestations: Attestations = NO
     code: dict[str, StoredCode] = {}
     names: dict[str, tuple[str, str]] = {}  # of definitions
     branches: dict[str, int] = {}
-    old = False
+    old, name = False, str(shard)
     for number, line in _whole_lines(shard):
-        place = f"{shard}, line {number}"
+        place = f"{name}, line {number}"
         try:
             old = is_first_format(line) if number == 1 else old
             data = decode(line, first_format=old)
@@ -89,7 +90,7 @@ def _whole_lines(shard: Path) -> Iterator[tuple[int, bytes]]:
 
     Raises UserError for a line longer than any that ttabench writes.
     """
-    with shard.open("rb") as file:
+    with shard.open("rb", buffering=BUFFER) as file:
         for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), start=1):
             if len(line) == LONGEST:
                 raise UserError(
