@@ -212,9 +212,10 @@ def seconds_left(rows: Iterable[Row], workers: int) -> tuple[float, bool] | None
 def of_record(record: Record) -> State:
     """The state of a stored cell."""
     state = of_data(record.data)
-    if state.state == "done" and (changes := record.changes):
-        state.state, state.reason = "stale", "; ".join(changes)
-    state.attested = record.attested
+    if changes := record.code_changes:
+        state.attested = record.attested
+        if state.state == "done" and not state.attested:
+            state.state, state.reason = "stale", "; ".join(changes)
     return state
 
 

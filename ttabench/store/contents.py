@@ -28,8 +28,7 @@ class Facts(NamedTuple):
 def facts(record: Record) -> Facts:
     """Those of a record."""
     cell, status = record.data["cell"], str(record.data["status"])
-    protocol = _in_words(cell["dataset"], tuple(cell["protocol"].items()))
-    part = (cell["label"], cell["arch"], cell["dataset"], protocol)
+    part = _part(cell["label"], cell["arch"], cell["dataset"], tuple(cell["protocol"].items()))
     state = "done" if status == "ok" else status
     return Facts(part, state, record.written, _code(record.environment), _machine(record.environment))
 
@@ -91,12 +90,14 @@ class Contents:
         return list(dict.fromkeys(part.dataset for part in self.parts.values()))
 
 
-@lru_cache(maxsize=1024)
-def _in_words(dataset: str, protocol: tuple[tuple[str, Any], ...]) -> str:
-    """A stored protocol, without the compute ratio, which differs from method to method."""
+@lru_cache(maxsize=4096)
+def _part(
+    label: str, arch: str, dataset: str, protocol: tuple[tuple[str, Any], ...]
+) -> tuple[str, str, str, str]:
+    """With the stored protocol in words, without the compute ratio, which differs from method to method."""
     held = {**PROTOCOL, **dict(protocol), "pace_ratio": PROTOCOL["pace_ratio"]}
     caption = Protocol(**held).caption(everything([dataset]))
-    return caption.removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
+    return label, arch, dataset, caption.removesuffix(f" at compute ratio {PROTOCOL['pace_ratio']:g}")
 
 
 @lru_cache(maxsize=1024)
