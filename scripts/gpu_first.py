@@ -77,7 +77,11 @@ class Runner:
             code = process.wait(self.left - GRACE)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
-            process.wait()
+            try:
+                process.wait(GRACE / 2)
+            except subprocess.TimeoutExpired:  # a GPU that hangs; the results are still to be packed
+                process.kill()
+                process.wait()
             print("the time is over; the next call goes on from there", flush=True)
             return False
         self.failed |= code != 0

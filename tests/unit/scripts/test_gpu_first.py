@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tarfile
 from argparse import Namespace
@@ -121,6 +122,29 @@ def test_a_command_that_is_stopped_has_not_failed(
     assert not runner.run([sys.executable, "-c", "import time; time.sleep(60)"])
     assert not runner.failed
     assert "the time is over" in capsys.readouterr().out
+
+
+def test_a_command_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf:
+        def __init__(self, command: Sequence[str]) -> None:
+            self.killed = False
+
+        def send_signal(self, signal: int) -> None:
+            assert not self.killed
+
+        def kill(self) -> None:
+            self.killed = True
+
+        def wait(self, timeout: float | None = None) -> int:
+            if self.killed:
+                return -9
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("command", timeout)
+
+    monkeypatch.setattr(script.subprocess, "Popen", Deaf)
+    runner = script.Runner(Namespace(seconds=600.0, state=tmp_path))
+    assert not runner.run(["a command"])
+    assert not runner.failed
 
 
 @each(
