@@ -8,6 +8,9 @@ copied anew each time. Exit code 1 if a command failed; not if the time was over
     python scripts/gpu_first.py --test cifar10-test.npz --train cifar10-train.npz --frost frost \
         --state /tmp/state --out out --seconds 580
 
+The step `weights`, which runs where it is named, packs the classifiers too. On another machine, whose --state
+is empty, `--before FOLDER` goes on from what has come back in --out; only the images are made again.
+
 `--scale 0.01` rehearses all steps on any machine: a hundredth of the images, two corruptions, one epoch. With
 `--archs resnet18_w8` it takes a minute or two of a core. `--datasets NAME` takes a dataset that is there, and
 makes none. The npz files hold `images` (N, 32, 32, 3) uint8 and `labels` (N,).
@@ -21,6 +24,8 @@ that comes is kept in --state, so the files may come in several calls; `data` be
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import os
 import shutil
 import signal
@@ -28,9 +33,11 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from gpu_probe import MINIBATCH, ONLINE
@@ -47,6 +54,7 @@ from ttabench.system.files import replacing
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 PROBE = Path(__file__).with_name("gpu_probe.py")
 STEPS = ("probe", "data", "train", "sweep")
+PACKED = {"results": "results", "weights": "cache/models"}  # folders of the state
 PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
 NAME = "cifar10-own"
 PART = 15_000_000  # bytes: the parts of a packed folder
@@ -190,22 +198,53 @@ class Runner:
     def _corruptions(self) -> list[object]:
         return ["--corruptions", "gaussian_noise,frost"] if self.given.scale < 1 else []
 
+    def weights(self) -> None:
+        self._pack("weights")
+
     def pack(self) -> None:
-        """Results and ``probe.json`` in --out; ``results.tgz`` is in parts where it is large."""
+        """Results and ``probe.json`` in --out."""
         out, state = self.given.out, self.given.state
         out.mkdir(parents=True, exist_ok=True)
-        for old in out.glob("results.tgz*"):
-            old.unlink()
-        if (state / "results").exists():
-            with replacing(out / "results.tgz") as part, tarfile.open(part, "w:gz") as archive:
-                archive.add(state / "results", "results")
-            content = (out / "results.tgz").read_bytes()
-            if len(content) > PART:
-                for number, start in enumerate(range(0, len(content), PART)):
-                    (out / f"results.tgz.{number:02}").write_bytes(content[start : start + PART])
-                (out / "results.tgz").unlink()
+        self._pack("results")
         if (state / "probe.json").exists():
             (out / "probe.json").write_bytes((state / "probe.json").read_bytes())
+
+    def _pack(self, name: str) -> None:
+        """A folder of the state as ``NAME.tgz`` in --out, in parts where it is large."""
+        state, packed = self.given.state, self.given.out / f"{name}.tgz"
+        for old in packed.parent.glob(f"{name}.tgz*"):
+            old.unlink()
+        if not (state / PACKED[name]).exists():
+            return
+        with replacing(packed) as part, tarfile.open(part, "w:gz") as archive:
+            archive.add(state / PACKED[name], PACKED[name], filter=_finished)
+        content = packed.read_bytes()
+        if len(content) > PART:
+            for number, start in enumerate(range(0, len(content), PART)):
+                packed.with_name(f"{packed.name}.{number:02}").write_bytes(content[start : start + PART])
+            packed.unlink()
+
+    def restore(self) -> None:
+        """What another machine has packed, where the state has none of it."""
+        before, state = self.given.before, self.given.state
+        if (before / "probe.json").exists() and not (state / "probe.json").exists():
+            shutil.copyfile(before / "probe.json", state / "probe.json")
+        for name, folder in PACKED.items():
+            parts = sorted(before.glob(f"{name}.tgz*"))
+            if parts and not (state / folder).exists():
+                try:  # all of it first, for its checksum is at the end
+                    content = io.BytesIO(gzip.decompress(b"".join(part.read_bytes() for part in parts)))
+                    with TemporaryDirectory(dir=state) as made, tarfile.open(fileobj=content) as archive:
+                        archive.extractall(made, filter="data")
+                        (state / folder).parent.mkdir(exist_ok=True)
+                        (Path(made) / folder).rename(state / folder)
+                except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
+                    raise UserError(f"{name}.tgz in {before} is not whole ({problem}).") from None
+
+
+def _finished(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Without the state of a training that goes on, which has all weights three times."""
+    return None if member.name.endswith(".training.pt") else member
 
 
 def missing_tiles(shards: Path, split: str) -> int:
@@ -238,6 +277,7 @@ def main() -> int:
     parser.add_argument("--datasets", default="", help="a dataset that is there")
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--before", type=Path, help="what came back in --out from another machine")
     parser.add_argument("--seconds", type=float, default=580.0)
     parser.add_argument("--steps", default=",".join(STEPS))
     parser.add_argument("--archs", default="resnet18,cct")
@@ -249,14 +289,16 @@ def main() -> int:
     images = given.shards or (given.test and given.train)
     if not given.datasets and not (images and given.frost):
         parser.error("give --test, --train and --frost; or --shards and --frost; or --datasets")
-    if unknown := set(given.steps.split(",")) - {*STEPS}:
-        parser.error(f"unknown step {sorted(unknown)[0]}; there are {', '.join(STEPS)}")
+    if unknown := set(given.steps.split(",")) - {*STEPS, "weights"}:
+        parser.error(f"unknown step {sorted(unknown)[0]}; there are {', '.join(STEPS)} and weights")
     given.state.mkdir(parents=True, exist_ok=True)
     runner = Runner(given)
+    if given.before:
+        runner.tried(runner.restore)
     if given.shards:
         runner.tried(runner.unpack)
     for step in given.steps.split(","):
-        if step != "probe" and runner.waits_for_shards():
+        if step not in ("probe", "weights") and runner.waits_for_shards():
             break
         print(f"== {step}, {runner.left:.0f} s left", flush=True)
         getattr(runner, step)()

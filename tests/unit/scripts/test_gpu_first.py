@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,6 +29,7 @@ from tests.unit.scripts.test_real_cifar import save_mosaic
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
+from ttabench.errors import UserError
 from ttabench.store import Store
 
 
@@ -72,8 +75,10 @@ def test_all_steps_are_rehearsed_without_a_gpu(
         assert done.code == 0, done
         return True
 
-    def call() -> int:
-        monkeypatch.setattr(sys, "argv", ["script", *images, *where, "--archs", "resnet18_w8"])
+    def call(state: Path, *more: str) -> int:
+        monkeypatch.setenv("TTABENCH_CACHE", str(state / "cache"))
+        where = ["--state", str(state), "--out", str(out), "--device", "cpu", "--per-gpu", "1"]
+        monkeypatch.setattr(sys, "argv", ["script", *images, *where, "--archs", "resnet18_w8", *more])
         return script.main()
 
     state, out = tmp_path / "state", tmp_path / "out"
@@ -81,13 +86,11 @@ def test_all_steps_are_rehearsed_without_a_gpu(
         save_npz(tmp_path / f"{split}.npz", Labelled(clean_images(count), np.arange(count) // (count // 10)))
     images = [each for split in ("test", "train") for each in (f"--{split}", str(tmp_path / f"{split}.npz"))]
     images += ["--frost", str(tmp_path / "frost"), "--scale", "0.01"]
-    where = ["--state", str(state), "--out", str(out), "--device", "cpu", "--per-gpu", "1"]
     monkeypatch.setattr(script.Runner, "run", here)
     monkeypatch.setattr(gpu_probe, "METHODS", methods)
     if methods == FEW:
         monkeypatch.setattr(script, "worth", lambda archs: [(archs[0], FEW)])
-    monkeypatch.setenv("TTABENCH_CACHE", str(state / "cache"))
-    assert call() == 0
+    assert call(state, "--steps", f"{','.join(script.STEPS)},weights") == 0
     probed = json.loads((out / "probe.json").read_text())
     assert [row["method"] for row in probed["methods"]] == methods.split(",")
     assert not any("error" in row for row in probed["methods"])
@@ -98,8 +101,47 @@ def test_all_steps_are_rehearsed_without_a_gpu(
     with tarfile.open(out / "results.tgz") as archive:
         assert "results/sweep.json" in archive.getnames()
     monkeypatch.setattr(gpu_probe, "row", lambda *_: pytest.fail("measured again"))
-    assert call() == 0
-    assert Store.at(state / "results").latest().keys() == cells.keys()
+    another = tmp_path / "another machine"
+    assert call(another, "--before", str(shutil.copytree(out, tmp_path / "before"))) == 0
+    again = Store.at(another / "results").latest()
+    assert {name: record.written for name, record in again.items()} == {
+        name: record.written for name, record in cells.items()
+    }
+    trained, brought = (  # each description has the seconds of its training
+        {file.name: file.read_bytes() for file in (of / "cache" / "models").rglob("*.json")}
+        for of in (state, another)
+    )
+    assert brought == trained
+
+
+def test_what_is_packed_in_parts_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "PART", 100)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    out, content = tmp_path / "o", {"a.safetensors": os.urandom(1000), "b.json": b"{}"}
+    given = Namespace(seconds=600.0, state=tmp_path / "s", out=out, before=out)
+    models = given.state / "cache" / "models" / "digits-c"
+    models.mkdir(parents=True)
+    for name, value in {**content, "c.training.pt": b"half"}.items():
+        (models / name).write_bytes(value)
+    (given.state / "probe.json").write_text("{}")
+    runner = script.Runner(given)
+    runner.pack()
+    runner.weights()
+    assert len([*out.glob("weights.tgz.*")]) > 10
+    for _ in range(2):  # what the state has stays
+        new = script.Runner(Namespace(seconds=600.0, state=tmp_path / "new", out=out, before=out))
+        new.given.state.mkdir(exist_ok=True)
+        new.restore()
+        found = {file.name: file.read_bytes() for file in (tmp_path / "new").rglob("digits-c/*")}
+        assert found == content
+        assert (tmp_path / "new" / "probe.json").exists()
+        assert not (tmp_path / "new" / "results").exists()
+    shutil.rmtree(tmp_path / "new" / "cache")
+    for lost in sorted(out.glob("weights.tgz.*"))[::-5]:
+        lost.unlink()
+        with pytest.raises(UserError, match=r"weights\.tgz in .* is not whole"):
+            new.restore()
+        assert not (tmp_path / "new" / "cache" / "models").exists()
 
 
 def test_nothing_starts_after_the_time_is_over(
