@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import itemgetter
 from sys import intern
 from typing import Any
 
 from ttabench.cell import canonical_settings
 from ttabench.store.record import PROTOCOL, Record
+from ttabench.store.stored_environment import StoredEnvironment
 
 COST = (
     "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
@@ -71,7 +73,7 @@ def row(record: Record) -> dict[str, Any]:
 
     A text that many rows share is one object: pandas hashes it once, and it takes no memory again.
     """
-    data, cell, environment = record.data, record.data["cell"], record.environment
+    data, cell = record.data, record.data["cell"]
     label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, _NAMES_OF(cell))
     details, attested = data.get("details", {}), record.attested
     changed = () if attested else record.code_changes
@@ -79,24 +81,38 @@ def row(record: Record) -> dict[str, Any]:
         **_ABSENT,
         "method": label, "base": method, "config": canonical_settings(cell["config"]),
         "arch": arch, "dataset": dataset, "corruption": corruption,
-        "severity": cell["severity"], "seed": cell["seed"], **cell["protocol"],
+        "severity": cell["severity"], "seed": cell["seed"], **_shared(cell["protocol"]),
         "foreign": cell.get("foreign", ""), "baseline": cell.get("baseline", ""),
         "history": " ".join(cell.get("history", ())),
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
         "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0),
-        "status": intern(data["status"]), "reason": data.get("reason", ""), **_some(details, _OF_DETAILS),
+        "status": intern(data["status"]), "reason": data.get("reason", ""),
+        **_shared(_some(details, _OF_DETAILS)),
         **(_some(details["cost"], _OF_COST) if "cost" in details else {}),
         **(_some(details["unlabelled"], _OF_SCORES) if "unlabelled" in details else {}),
         **(_unknown(details["unknown"]) if "unknown" in details else {}),
         "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
         "stale": bool(changed), "stale_because": intern("; ".join(changed)), "attested": attested,
-        "code": intern(record.source),
-        "device": environment.get("device", ""), "processor": environment.get("processor", ""),
-        "threads": environment.get("threads", 0),
-        "versions": intern(" ".join([f"{k} {v}" for k, v in environment.get("versions", {}).items()])),
+        "code": intern(record.source), **_of_environment(record.environment),
         "checkpoint": checkpoint, "fingerprint": fingerprint,
         "cell_id": record.cell_id, "written": record.written,
     }  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _of_environment(environment: StoredEnvironment) -> dict[str, Any]:
+    """The columns that tell where a result was made, once for all records that share it."""
+    versions = environment.get("versions", {}).items()
+    return {
+        "device": environment.get("device", ""), "processor": environment.get("processor", ""),
+        "threads": environment.get("threads", 0),
+        "versions": intern(" ".join(f"{name} {version}" for name, version in versions)),
+    }  # fmt: skip
+
+
+def _shared(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """With one object for each text."""
+    return {name: intern(value) if isinstance(value, str) else value for name, value in stored.items()}
 
 
 def _some(stored: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
