@@ -56,11 +56,11 @@ def attest(
     stored. So only the kind of machine that measured the results may attest them. The old code shows what
     definitions referred to; its branches do not run.
 
-    Whoever can write to DIR can write a line of attested.jsonl too. --check takes the attested cells, not the
-    stale ones, believes no line about them, and stores nothing.
+    Whoever can write to DIR can forge a line of attested.jsonl. With --check, the sample is of the attested
+    cells, as if they were stale. No line about them is believed, and nothing is stored.
 
-    Exit code 0 if no stale cell with a number remains, or none that --check does not show; 1 if some do, 2
-    for a mistake in the command. A dry run ends with 0.
+    Exit code 0 if no stale cell with a number remains, or if --check shows all attested cells again; else 1.
+    2 for a mistake in the command. A dry run ends with 0.
     """
     from contextlib import ExitStack
     from json import dumps
