@@ -46,8 +46,8 @@ from ttabench.method import (
     UnitInterval,
 )
 from ttabench_methods import references
-from ttabench_methods.contrast_views import mirrored, strong_view
-from ttabench_methods.views import View
+from ttabench_methods.adacontrast_views import mirrored, strong_view
+from ttabench_methods.cotta_views import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
 | θ      | student   | trained: every parameter called weight or bias                                   |
 | θ′     | model     | the teacher: θ′ ← α θ′ + (1 − α) θ                                               |
 | θ₀     | anchor    | the source model                                                                 |
-| N      | views     | augmented views (`views.random_view`) that the teacher averages its logits over  |
+| N      | views     | augmented views (`cotta_views`) that the teacher averages its logits over        |
 | p_th   | threshold | views are used only if the anchor's mean confidence is below p_th                |
 | α      | smoothing | momentum of the moving average θ′                                                |
 | p      | restore   | probability that a weight goes back to the source after a step                   |
@@ -31,8 +31,8 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.method import Count, Method, Momentum, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
+from ttabench_methods.cotta_views import View, random_view
 from ttabench_methods.view_average import average_over_views
-from ttabench_methods.views import View, random_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ from ttabench.method import (
     UnitInterval,
 )
 from ttabench_methods import references
-from ttabench_methods.views import View, random_view
+from ttabench_methods.cotta_views import View, random_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

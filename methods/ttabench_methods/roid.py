@@ -34,7 +34,7 @@ from torch.nn.functional import cosine_similarity
 from ttabench import nn as tta
 from ttabench.method import Needs, Positive, Range, SourceData, UnitInterval
 from ttabench_methods import references
-from ttabench_methods.reflected_view import reflected_view
+from ttabench_methods.roid_views import reflected_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ from torch import Tensor
 from ttabench import nn as tta
 from ttabench.method import Count, Method, Momentum, Needs, NonNegative, SourceData, UnitInterval
 from ttabench_methods import references
+from ttabench_methods.cotta_views import View, random_view
 from ttabench_methods.memory import CSTU, Item
-from ttabench_methods.views import View, random_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ttabench_methods.views import View
+from ttabench_methods.cotta_views import View
 
 __all__ = ["average_over_views"]
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ttabench.nn import entropy, set_norm_mode
 from ttabench_methods.cotta import CoTTA
+from ttabench_methods.cotta_views import View, random_view
 from ttabench_methods.memory import CSTU, HUS, Item
 from ttabench_methods.rotta import RoTTA
 from ttabench_methods.sotta import SoTTA
 from ttabench_methods.view_average import average_over_views
-from ttabench_methods.views import View, random_view
 
 from .registry import Replayed, Unsupported, optimizer_settings, replays, stream, tune
 from .trace import Trace, as_images

@@ -18,7 +18,7 @@ from ttabench_methods.adacontrast import (
     info_nce,
     neighbours_mean,
 )
-from ttabench_methods.contrast_views import blurred, jittered, mirrored, strong_view
+from ttabench_methods.adacontrast_views import blurred, jittered, mirrored, strong_view
 
 
 @pytest.fixture(scope="module")

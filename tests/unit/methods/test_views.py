@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from tests.cases import each
 from ttabench.conformance.nets import images, nets
 from ttabench.nn import use_batch_statistics
-from ttabench_methods import colour, reflected_view, view_average, views
+from ttabench_methods import colour, cotta_views, roid_views, view_average
 
 
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """What `uniform` returns next, in place of random numbers; all of it has to be drawn."""
     planned: list[float] = []
-    for module in (colour, views):
+    for module in (colour, cotta_views):
         monkeypatch.setattr(module, "uniform", lambda low, high: planned.pop(0))
     yield planned
     assert not planned
@@ -34,7 +34,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 def test_a_view_is_an_image_of_the_same_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = torch.rand(shape, dtype=dtype)
     for _ in range(10):
-        view = views.random_view(x)
+        view = cotta_views.random_view(x)
         assert view.shape == x.shape
         assert view.dtype == dtype
         assert view.min() >= 0
@@ -45,7 +45,7 @@ def test_one_draw_serves_the_whole_batch() -> None:
     """Copies of one image differ by the noise only, which is drawn for each pixel: σ = 0.005."""
     x = images(1, seed=0)
     for _ in range(5):
-        copies = views.random_view(x.expand(8, -1, -1, -1))
+        copies = cotta_views.random_view(x.expand(8, -1, -1, -1))
         spread = (copies - copies.mean(0)).abs()
         assert 0 < spread.max() < 8 * 0.005
         assert (copies[0] - x[0]).abs().mean() > 0.01
@@ -54,9 +54,9 @@ def test_one_draw_serves_the_whole_batch() -> None:
 def test_another_call_is_another_view_and_the_seed_decides_it() -> None:
     x = images(2, seed=0)
     torch.manual_seed(0)
-    first, second = views.random_view(x), views.random_view(x)
+    first, second = cotta_views.random_view(x), cotta_views.random_view(x)
     torch.manual_seed(0)
-    assert torch.equal(views.random_view(x), first)
+    assert torch.equal(cotta_views.random_view(x), first)
     assert (first - second).abs().mean() > 0.01
 
 
@@ -93,19 +93,19 @@ def test_hue_agrees_with_colorsys(turn: float) -> None:
 
 def inner(x: Tensor) -> Tensor:
     """Without the margin that `affine` adds."""
-    return x[..., views.MARGIN : -views.MARGIN, views.MARGIN : -views.MARGIN]
+    return x[..., cotta_views.MARGIN : -cotta_views.MARGIN, cotta_views.MARGIN : -cotta_views.MARGIN]
 
 
 def test_affine_map_without_motion_is_the_image_with_its_border_continued(draws: list[float]) -> None:
     draws += [0.0, 0.0, 0.0, 1.0]
     x = torch.rand(2, 3, 12, 16, dtype=torch.float64)
-    torch.testing.assert_close(views.affine(x), nn.functional.pad(x, (2, 2, 2, 2), mode="replicate"))
+    torch.testing.assert_close(cotta_views.affine(x), nn.functional.pad(x, (2, 2, 2, 2), mode="replicate"))
 
 
 def test_affine_map_shifts_to_the_right_and_down_by_whole_pixels(draws: list[float]) -> None:
     draws += [0.0, 1.4, 0.6, 1.0]
     x = torch.rand(2, 3, 16, 16, dtype=torch.float64)
-    moved = inner(views.affine(x))
+    moved = inner(cotta_views.affine(x))
     torch.testing.assert_close(moved[..., 1:, 1:], x[..., :-1, :-1])
 
 
@@ -113,25 +113,25 @@ def test_affine_map_turns_clockwise_about_the_centre(draws: list[float]) -> None
     """At (u, v), y downwards, is the input at (v, −u) for a quarter turn: the bottom comes to the left."""
     draws += [90.0, 0.0, 0.0, 1.0]
     x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
-    torch.testing.assert_close(inner(views.affine(x)), torch.rot90(x, -1, (2, 3)))
+    torch.testing.assert_close(inner(cotta_views.affine(x)), torch.rot90(x, -1, (2, 3)))
 
 
 def test_affine_map_enlarges_about_the_centre(draws: list[float]) -> None:
     draws += [0.0, 0.0, 0.0, 1.1]
     ramp = torch.linspace(-1, 1, 32, dtype=torch.float64).expand(1, 3, 32, 32)
-    torch.testing.assert_close(inner(views.affine(ramp)), ramp / 1.1)
+    torch.testing.assert_close(inner(cotta_views.affine(ramp)), ramp / 1.1)
 
 
 def test_blur_keeps_what_is_flat_and_weighs_like_a_gaussian() -> None:
     flat = torch.full((1, 3, 9, 9), 0.3, dtype=torch.float64)
-    torch.testing.assert_close(views.blur(flat, 0.5), inner(flat))
+    torch.testing.assert_close(cotta_views.blur(flat, 0.5), inner(flat))
     point = torch.zeros(1, 3, 9, 9, dtype=torch.float64)
     point[..., 4, 4] = 1
-    spread = views.blur(point, 0.5)[0, 0]
+    spread = cotta_views.blur(point, 0.5)[0, 0]
     assert spread.sum().item() == pytest.approx(1)
     assert (spread[2, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-2))
     assert (spread[3, 3] / spread[2, 2]).item() == pytest.approx(math.exp(-4))
-    torch.testing.assert_close(views.blur(point, 0.001), inner(point))
+    torch.testing.assert_close(cotta_views.blur(point, 0.001), inner(point))
 
 
 # ---- ROID's views
@@ -144,7 +144,7 @@ def test_a_view_of_roid_is_that_of_the_official_steps(shape: tuple[int, ...], se
     x = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     height, width = shape[-2:]
     torch.manual_seed(seed)
-    view = reflected_view.reflected_view(x)
+    view = roid_views.reflected_view(x)
     torch.manual_seed(seed)
     jittered = colour.colour_jitter(x)
     angle, right, down = (colour.uniform(-most, most) for most in (15, width / 8, height / 8))
@@ -175,10 +175,10 @@ def test_views_together_are_as_views_one_by_one(
     use_batch_statistics(model)
     x = images(batch, seed=2).double()
     torch.manual_seed(0)
-    average = view_average.average_over_views(model, x, views.random_view, 5)
+    average = view_average.average_over_views(model, x, cotta_views.random_view, 5)
     torch.manual_seed(0)
     with torch.no_grad():
-        one_by_one = torch.stack([model(views.random_view(x)) for _ in range(5)]).mean(0)
+        one_by_one = torch.stack([model(cotta_views.random_view(x)) for _ in range(5)]).mean(0)
     torch.testing.assert_close(average, one_by_one)
 
 

@@ -321,7 +321,7 @@ def test_of_a_composed_method_only_the_methods_that_its_settings_name_count() ->
         }
 
     both = of("stack", first="quantile", second="cotta")
-    assert {"stack", "method", "geometric", "cotta", "views", "view_average"} <= both
+    assert {"stack", "method", "geometric", "cotta", "cotta_views", "view_average"} <= both
     assert not {"roid", "lame", "rotta"} & both
     assert {"roid", "lame", "rotta", "cotta"} <= of("stack")
     assert "fisher" in of("come", host="eata")
