@@ -104,7 +104,7 @@ class Progress:
         return state
 
     def _note_protocol(self, data: Mapping[str, Any]) -> None:
-        self._protocols[tuple(sorted(data["cell"]["protocol"].items()))] = None
+        self._protocols[tuple(data["cell"]["protocol"].items())] = None
 
     @property
     def contents(self) -> Contents:

@@ -80,8 +80,7 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     for name in (*WHOLE, *REAL):
         absent = USUAL.get(name, 0 if name in WHOLE else math.nan)
         filled[name] = _numbers(name, frame[name], origin) if name in frame else absent
-    stale = frame["stale"] if "stale" in frame else pd.Series(False, index=frame.index)
-    filled["stale"] = stale if stale.dtype == bool else stale.astype(str).str.lower().eq("true")
+    filled["stale"] = flags(frame, "stale")
     if CORRECT not in frame:
         filled[CORRECT] = pd.Series([b""] * len(frame), index=frame.index, dtype=object)
     if DETAILS not in frame:
@@ -105,6 +104,14 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if (frame["alarm"] != "").any():
         frame["alarm"] = frame["alarm"].str.replace(*_FORMER_ALARM, regex=True)
     return with_facts(frame)
+
+
+def flags(frame: pd.DataFrame, name: str) -> pd.Series[bool]:
+    """A column of true and false, which a CSV file has as text; false where there is no such column."""
+    if name not in frame:
+        return pd.Series(False, index=frame.index)
+    column = frame[name]
+    return column if column.dtype == bool else column.astype(str).str.lower().eq("true")
 
 
 def with_facts(frame: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from ttabench.provenance.staleness import UNLIKE_ROW
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
 from ttabench.system.garbage_collection import paused
-from ttabench_reports.cells.frames import CORRECT, DETAILS, ROW, TABLE, checked
+from ttabench_reports.cells.frames import CORRECT, DETAILS, ROW, TABLE, checked, flags
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 
@@ -78,9 +78,8 @@ def _with_unlike_stale(frame: pd.DataFrame) -> pd.DataFrame:
     frame, here = frame.drop(columns="_here"), frame["_here"]
     if here.all():
         return frame
-    fresh = (frame["status"] == "ok") & (frame["code"] != "") & ~frame["stale"]
-    if "attested" in frame:
-        fresh &= frame["attested"].astype(str).str.lower() != "true"
+    known = (frame["status"] == "ok") & (frame["code"] != "")
+    fresh = known & ~frame["stale"] & ~flags(frame, "attested")
     same = frame.loc[fresh, [*TABLE, *ROW, "code"]].assign(_installed=frame["code"].where(here))
     same.loc[same["base"] == "source", ["mode", "batch_size", "epochs"]] = "", 0, 0  # one row for all of them
     rows = same.groupby([*TABLE, *ROW], sort=False, dropna=False)
