@@ -51,10 +51,12 @@ class Row:
 
     seconds   from the mean of the cells that are done: of this place, else of this method, else of all.
     known     whether there is one of this place or method.
+    taken     seconds of the cells that are done.
     """
 
     place: RowKey
     counts: Counter[str] = field(default_factory=Counter)
+    taken: float = 0.0
     seconds: float = 0.0
     known: bool = True
 
@@ -117,7 +119,7 @@ class Progress:
         They can be several: rules of a sweep file, --extend, and a stream, which is reset otherwise.
         """
         stored = {dict(protocol).get(key, PROTOCOL[key]) for protocol in self._protocols}
-        if not stored or any(cell.state == "missing" for cell in self.cells()):
+        if planned not in stored and (not stored or any(cell.state == "missing" for cell in self.cells())):
             stored.add(planned)
         return sorted(stored, key=lambda value: (value != planned, str(value)))
 
@@ -161,14 +163,14 @@ class Progress:
     def rows(self) -> list[Row]:
         """One row for each method, architecture and dataset, in the order of the plan."""
         rows: dict[RowKey, Row] = {}
-        times = Times()
         for key, cell in self._cells.items():
             row = rows.get(cell.place)
             if row is None:
                 row = rows[cell.place] = Row(cell.place)
             row.counts["running" if key in self._busy and cell.state != "done" else cell.state] += 1
             if cell.state == "done":
-                times.add(cell)
+                row.taken += cell.seconds
+        times = Times(rows.values())
         for row in rows.values():
             if count := sum(row.counts[state] for state in OPEN):
                 mean, row.known = times.mean(row.place)
@@ -179,13 +181,12 @@ class Progress:
 class Times:
     """Seconds of the cells that are done, by place and by method."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[Row]) -> None:
         self._taken: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
-
-    def add(self, cell: State) -> None:
-        for kind in (cell.place, cell.place[0], None):
-            self._taken[kind][0] += cell.seconds
-            self._taken[kind][1] += 1
+        for row in rows:
+            for kind in (row.place, row.place[0], None):
+                self._taken[kind][0] += row.taken
+                self._taken[kind][1] += row.counts["done"]
 
     def mean(self, place: RowKey) -> tuple[float, bool]:
         """Seconds of a cell at a place, and whether cells of this place or method are done."""
