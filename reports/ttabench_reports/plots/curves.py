@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from ttabench.errors import counted
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
 from ttabench_reports.plots.which import Looks
-from ttabench_reports.tables.table import Row
+from ttabench_reports.tables.table import Row, legend_of
 from ttabench_reports.words import naming
 
 LEFT, RIGHT, BETWEEN = 0.36, 0.1, 0.28
@@ -133,9 +133,9 @@ def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
 
 
 def _label(rows: Sequence[Row]) -> str:
-    """The name of a curve, without settings where they differ between the panels."""
+    """The name of a curve, without settings where they differ between the panels; with the flags of each."""
     name = rows[0].name if len({row.name for row in rows}) == 1 else rows[0].name.partition(" [")[0]
-    return name + rows[0].flags
+    return name + "".join(legend_of(rows))
 
 
 def _columns(labels: Sequence[str]) -> int:

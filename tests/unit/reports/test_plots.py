@@ -37,7 +37,7 @@ from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
 from ttabench_reports.sheets.severities import severities
 from ttabench_reports.tables import families
-from ttabench_reports.tables.table import Row
+from ttabench_reports.tables.table import LEGEND, STALE, Row
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
@@ -433,6 +433,15 @@ def test_families_of_other_severities_have_other_names() -> None:
     titles = ["digits-c", "digits-c (dirichlet(0.1) order)"]
     assert [drawing.about for drawing in drawn(report, "severity")] == titles
     assert len({sheet.name for sheet in severities(report)}) == 2
+
+
+def test_a_legend_over_panels_has_the_flags_of_each() -> None:
+    frame = cells(("source", "tent"), ("cct", "resnet18"), corruptions=("fog",), severities=(3, 5))
+    frame["stale"] = (frame["arch"] == "cct") & (frame["method"] == "tent")
+    (drawing,) = drawn(Report(frame), "severity")
+    assert [axes.get_title(loc="left") for axes in drawing.figure.axes[:2]] == ["ResNet18", "CCT"]
+    assert {f"TENT{STALE}", "Source"} <= set(texts(drawing.figure))
+    assert LEGEND[STALE] in drawing.caption
 
 
 def test_of_thirty_methods_six_are_in_colour_and_the_others_are_named(many: Report) -> None:
