@@ -360,7 +360,7 @@ def test_a_dry_run_says_the_size_of_weights_and_the_time_of_a_rehearsal(
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     options = ("--only", "table1,table3", "--dry-run", "--out", tmp_path / "out")
     weights = "weights of official/cct_7 for cifar10-c and cifar100-c, about 15 MB each."
-    minutes = "With --scale 0.01, all of it takes about five minutes of a processor;"
+    minutes = "With --scale 0.01, all of it takes about five minutes of a processor."
     whole = ttabench("paper", *options)
     assert weights in whole.out  # once, though two tables have them
     assert whole.out.count("official/cct_7 for") == 1
