@@ -128,7 +128,9 @@ class Attestations:
         for number, line in enumerate(lines, start=1):
             try:
                 found.append(_parsed(line))
-            except (Damaged, KeyError, TypeError, ValueError, AttributeError) as problem:
+            except (
+                Damaged, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
+            ) as problem:  # fmt: skip
                 raise UserError(
                     f"{path}, line {number}, is not what ttabench wrote ({problem}); delete the line, and "
                     "run `ttabench attest` again."
@@ -189,7 +191,7 @@ def _parsed(line: bytes) -> _Line:
         raise Damaged("it names no cell that was measured")
     wider = data.get("way") == SIDE_BY_SIDE
     for _, _, stratum in data["same"] if wider else ():
-        wider_kind(stratum)  # raises for what is no kind
+        hash(wider_kind(stratum))  # raises for what is no kind
     return _Line(
         same=frozenset((before, stratum, machine, now) for before, now, stratum in data["same"]),
         refused={

@@ -77,7 +77,7 @@ def _held_in(shard: bytes, wanted: set[bytes]) -> dict[str, tuple[float, Held]]:
         if match[1] not in wanted:
             continue
         start, end = shard.rfind(b"\n", 0, match.start()) + 1, shard.find(b"\n", match.end())
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, KeyError, TypeError, OverflowError):
             data = decode(shard[start : end if end >= 0 else None], first_format=True)
             correct = base64.b64decode(data.get("correct", ""), validate=True)
             held = Held(data["cell"], str(data["source"]), correct)

@@ -361,13 +361,28 @@ def test_cells_of_another_kind_or_code_show_nothing(swept: Path, change: Change,
         assert len(Attestations.read(swept).links) == shown
 
 
-@pytest.mark.parametrize("kind", ["no JSON", "[1]", '["a",{},"b","c","",[]]'])
+@pytest.mark.parametrize(
+    "kind",
+    ["no JSON", "[1]", '["a",{},"b","c","",[]]', '[["a"],{},"b","c","",{}]', "[" * 100_000],
+    ids=["no JSON", "one number", "no protocol", "method is no text", "nested"],
+)
 def test_a_kind_that_is_none_is_refused_with_its_place(swept: Path, change: Change, kind: str) -> None:
     change(ENTROPY)
     outcome_of(swept)
     edit(swept, lambda line: {**line, "way": "side by side", "same": [["a", "b", kind]]})
     with pytest.raises(UserError, match=r"line 1, is not what ttabench wrote"):
         Store.at(swept).latest()
+
+
+def test_a_time_of_a_measured_cell_that_is_none_is_refused_by_the_reader_of_results(
+    ttabench: Run, swept: Path, change: Change
+) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    edit_lines(swept, lambda data: data | ({"written": 10**400} if data["kind"] == "result" else {}))
+    output = ttabench("status", swept)
+    assert output.code == 2
+    assert "restore the file or move it out of the folder" in output.err
 
 
 def test_numbers_that_disagreed_count_more_than_those_that_agreed(swept: Path, change: Change) -> None:
