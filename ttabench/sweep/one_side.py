@@ -28,7 +28,7 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
-from ttabench.errors import UserError
+from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.streams import checkpoint
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
@@ -142,12 +142,15 @@ class Side:
         if not whole:
             worker.CLEAN = 4 * BATCH
             chain = [replace(each, protocol=few(each.protocol)) for each in chain]
-        data = self._whole(last.dataset)
-        for each in chain:
-            make_images(each, data)
-        self._read = {}
-        self._use(data if whole else FewImages(data, self._read), last)
-        self._load(last, data, Path(folder))
+        try:
+            data = self._whole(last.dataset)
+            for each in chain:
+                make_images(each, data)
+            self._read = {}
+            self._use(data if whole else FewImages(data, self._read), last)
+            self._load(last, data, Path(folder))
+        except (UserError, UnusableModel) as problem:  # it is not on this machine; other cells may be
+            return {"reason": str(problem)}
         self._state.keep("source seconds", _timed(chain[-1]), lambda: 1.0, limit=64)
         operations = Operations()
         with self._executed.watched(), operations:

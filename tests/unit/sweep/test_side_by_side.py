@@ -437,3 +437,15 @@ def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, fe
     assert read(mine).keys() == {"digest"}
     assert read(mine) != read(replace(mine, corruption="snow"))
     assert "there is no folder" in read(replace(mine, dataset=str(few_images / "nowhere")))["reason"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "why"), [("no_such_network", "no_such_network"), ("timm:resnet18", "no longer has the weights")]
+)
+def test_a_cell_whose_network_is_not_here_does_not_end_the_others(
+    cell: Cell, few_images: Path, tmp_path: Path, arch: str, why: str
+) -> None:
+    mine = replace(cell, dataset=str(few_images), corruption="fog", severity=5, protocol=Protocol())
+    of_others = replace(mine, arch=arch, checkpoint="f" * 64).to_json()
+    found = Side().run([of_others], str(tmp_path), whole=False, varied=False)
+    assert why in found["reason"]
