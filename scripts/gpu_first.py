@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -102,12 +103,15 @@ class Runner:
         return over
 
     def tried(self, work: Callable[[], None]) -> None:
-        """Do a part of a step; a mistake is one sentence, and the other parts go on."""
+        """Do a step, or a part of one; a mistake is one sentence, and what comes after it goes on."""
         try:
             work()
         except (UserError, OSError) as problem:
             self.failed = True
             print(problem, flush=True)
+        except Exception:  # a GPU's time is short: what can be done without this part is done
+            self.failed = True
+            traceback.print_exc()
 
     def ttabench(self, *arguments: object) -> bool:
         return self.run([*TTABENCH, *map(str, arguments)])
@@ -140,9 +144,6 @@ class Runner:
         self.run([sys.executable, str(PROBE), "--out", *files, *what])
 
     def data(self) -> None:
-        self.tried(self._data)
-
-    def _data(self) -> None:
         if not self.given.datasets:
             test, train = map(self._some_images, (self.given.test, self.given.train))
             self.ttabench(
@@ -301,8 +302,8 @@ def main() -> int:
         if step not in ("probe", "weights") and runner.waits_for_shards():
             break
         print(f"== {step}, {runner.left:.0f} s left", flush=True)
-        getattr(runner, step)()
-        runner.pack()
+        runner.tried(getattr(runner, step))
+        runner.tried(runner.pack)
     return 1 if runner.failed else 0
 
 

@@ -209,6 +209,26 @@ def test_a_mistake_is_a_sentence_and_the_exit_code_tells(
     assert sentence in capsys.readouterr().out
 
 
+@each("problem", [ValueError("no such shape"), OSError("no space left"), UserError("no data.")])
+def test_the_steps_after_one_that_fails_go_on(
+    problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+
+    def fail(runner: script.Runner) -> None:
+        raise problem
+
+    monkeypatch.setattr(script.Runner, "data", fail)
+    monkeypatch.setattr(script.Runner, "pack", fail)
+    monkeypatch.setattr(script.Runner, "sweep", lambda runner: done.append("sweep"))
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--steps", "data,sweep"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    assert script.main() == 1
+    assert done == ["sweep"]
+    assert str(problem) in "".join(capfd.readouterr())
+
+
 def test_a_transformer_runs_in_tf32_on_any_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Trained:
         def weights(self) -> Path:
