@@ -60,6 +60,7 @@ PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
 NAME = "cifar10-own"
 PART = 15_000_000  # bytes: the parts of a packed folder
 TILE = 32  # pixels
+PROBES = 0.3  # of the time of a call: usually it needs less
 GRACE = 20.0  # seconds in which a command that gets SIGTERM stores what it has
 
 
@@ -76,14 +77,17 @@ class Runner:
     def left(self) -> float:
         return self.ends - time.monotonic()
 
-    def run(self, command: Sequence[str]) -> bool:
-        """Whether the command ended by itself, without an error; `failed` remembers an error."""
+    def run(self, command: Sequence[str], share: float = 1.0) -> bool:
+        """Whether the command ended by itself, without an error; `failed` remembers an error.
+
+        share  of the time that is left, which the command may take.
+        """
         if self.is_over():
             return False
         print("$", *command[-12:], flush=True)
         process = subprocess.Popen(command)
         try:
-            code = process.wait(self.left - GRACE)
+            code = process.wait(share * (self.left - GRACE))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
             try:
@@ -91,7 +95,7 @@ class Runner:
             except subprocess.TimeoutExpired:  # a GPU that hangs; the results are still to be packed
                 process.kill()
                 process.wait()
-            print("the time is over; the next call goes on from there", flush=True)
+            print("the time of this command is over; the next call goes on from there", flush=True)
             return False
         self.failed |= code != 0
         return code == 0
@@ -141,7 +145,8 @@ class Runner:
         small = ["--repeats", "1", "--images", "16", "--side", "64"] if self.given.scale < 1 else []
         what = ["--device", self.given.device, "--archs", self.given.archs, *small]
         files = [str(folder / "probe.json") for folder in (self.given.state, self.given.out)]
-        self.run([sys.executable, str(PROBE), "--out", *files, *what])
+        # A probe that hangs would hang in each call, and nothing else would ever be done.
+        self.run([sys.executable, str(PROBE), "--out", *files, *what], share=PROBES)
 
     def data(self) -> None:
         if not self.given.datasets:

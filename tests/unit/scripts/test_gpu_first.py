@@ -67,7 +67,7 @@ def test_all_steps_are_rehearsed_without_a_gpu(
 ) -> None:
     """At 1/100, on a narrow network; all methods take a minute or two on one core."""
 
-    def here(runner: script.Runner, command: Sequence[str]) -> bool:
+    def here(runner: script.Runner, command: Sequence[str], share: float = 1.0) -> bool:
         if command[1] == str(script.PROBE):
             monkeypatch.setattr(sys, "argv", [*command[1:]])
             return gpu_probe.main() == 0
@@ -163,7 +163,33 @@ def test_a_command_that_is_stopped_has_not_failed(
     runner = script.Runner(Namespace(seconds=0.5, state=tmp_path))
     assert not runner.run([sys.executable, "-c", "import time; time.sleep(60)"])
     assert not runner.failed
-    assert "the time is over" in capsys.readouterr().out
+    assert "the time of this command is over" in capsys.readouterr().out
+
+
+def test_a_probe_that_hangs_leaves_time_for_the_steps_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    class Hangs:
+        def __init__(self, command: Sequence[str]) -> None:
+            pass
+
+        def send_signal(self, signal: int) -> None:
+            pass
+
+        def wait(self, timeout: float) -> int:
+            waited.append(timeout)
+            if len(waited) == 1:
+                raise subprocess.TimeoutExpired("command", timeout)
+            return 143
+
+    monkeypatch.setattr(script.subprocess, "Popen", Hangs)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--steps", "probe", "--seconds", "600"])
+    assert script.main() == 0
+    assert waited[0] < 300
 
 
 def test_a_command_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +262,7 @@ def test_a_transformer_runs_in_tf32_on_any_gpu(tmp_path: Path, monkeypatch: pyte
 
     commands: list[list[str]] = []
     monkeypatch.setattr(script, "resolve_trainable", lambda *rest, **more: Trained())
-    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    monkeypatch.setattr(script.Runner, "run", lambda self, command, **_: commands.append([*command]))
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--device", "cuda:1"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--datasets", "digits-c", "--steps", "sweep"])
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
@@ -304,7 +330,7 @@ def test_the_step_probe_is_started_again_although_it_has_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    monkeypatch.setattr(script.Runner, "run", lambda self, command, **_: commands.append([*command]))
     state, out = tmp_path / "s", tmp_path / "o"
     state.mkdir()
     (state / "probe.json").write_text("{}")
@@ -342,7 +368,7 @@ def test_shards_may_come_in_several_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(script.Runner, "run", lambda self, command: commands.append([*command]))
+    monkeypatch.setattr(script.Runner, "run", lambda self, command, **_: commands.append([*command]))
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     state = tmp_path / "s"
     where = ["--state", str(state), "--out", str(tmp_path / "o"), "--frost", "frost", "--steps", "probe,data"]
