@@ -41,6 +41,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from began import BEGAN  # before torch, which a fresh machine reads for long
 from gpu_probe import MINIBATCH, ONLINE
 from PIL import Image
 from real_cifar import read_split
@@ -67,9 +68,9 @@ GRACE = 20.0  # seconds in which a command that gets SIGTERM stores what it has
 class Runner:
     """Runs commands until the time is over. What a command had then is stored, and the next call goes on."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, given: argparse.Namespace, began: float | None = None) -> None:
         self.given = given
-        self.ends = time.monotonic() + given.seconds
+        self.ends = (time.monotonic() if began is None else began) + given.seconds
         self.failed = False
         os.environ |= {"TTABENCH_CACHE": str(given.state / "cache"), "COLUMNS": "150"}
 
@@ -273,7 +274,8 @@ def worth(archs: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield from ((arch, f"{ONLINE},{PAPER},quantile") for arch in others)
 
 
-def main() -> int:
+def main(began: float | None = None) -> int:
+    """began: when the time of --seconds began, by `time.monotonic`; None = now."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -298,7 +300,7 @@ def main() -> int:
     if unknown := set(given.steps.split(",")) - {*STEPS, "weights"}:
         parser.error(f"unknown step {sorted(unknown)[0]}; there are {', '.join(STEPS)} and weights")
     given.state.mkdir(parents=True, exist_ok=True)
-    runner = Runner(given)
+    runner = Runner(given, began)
     if given.before:
         runner.tried(runner.restore)
     if given.shards:
@@ -313,4 +315,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(BEGAN))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -154,6 +155,24 @@ def test_nothing_starts_after_the_time_is_over(
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     assert script.main() == 0
     assert capsys.readouterr().out.count("not enough time left") == len(script.STEPS)
+
+
+def test_the_time_includes_the_imports_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
+    monkeypatch.setattr(sys, "argv", ["script", *where, "--seconds", "600"])
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
+    assert script.main(began=time.monotonic() - 600) == 0
+    assert "not enough time left" in capsys.readouterr().out
+
+
+def test_the_time_begins_before_torch_is_imported() -> None:
+    imported = "import sys; sys.path.append(sys.argv[1]); import gpu_first; print(*sys.modules)"
+    command = [sys.executable, "-c", imported, str(Path(script.__file__).parent)]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert modules.index("began") < modules.index("torch")
 
 
 def test_a_command_that_is_stopped_has_not_failed(
