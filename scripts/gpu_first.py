@@ -51,7 +51,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.errors import UserError
 from ttabench.models.resolve import resolve_trainable
-from ttabench.system.files import replacing
+from ttabench.system.files import replace_file, replacing
 
 TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 PROBE = Path(__file__).with_name("gpu_probe.py")
@@ -217,19 +217,26 @@ class Runner:
             (out / "probe.json").write_bytes((state / "probe.json").read_bytes())
 
     def _pack(self, name: str) -> None:
-        """A folder of the state as ``NAME.tgz`` in --out, in parts where it is large."""
+        """A folder of the state as ``NAME.tgz`` in --out, in parts where it is large.
+
+        What is there stays until the new files are written: the disk may be full.
+        """
         state, packed = self.given.state, self.given.out / f"{name}.tgz"
-        for old in packed.parent.glob(f"{name}.tgz*"):
-            old.unlink()
         if not (state / PACKED[name]).exists():
             return
-        with replacing(packed) as part, tarfile.open(part, "w:gz") as archive:
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w:gz") as archive:
             archive.add(state / PACKED[name], PACKED[name], filter=_finished)
-        content = packed.read_bytes()
-        if len(content) > PART:
-            for number, start in enumerate(range(0, len(content), PART)):
-                packed.with_name(f"{packed.name}.{number:02}").write_bytes(content[start : start + PART])
-            packed.unlink()
+        whole = content.getvalue()
+        new = {packed.name: whole}
+        if len(whole) > PART:
+            starts = enumerate(range(0, len(whole), PART))
+            new = {f"{packed.name}.{number:02}": whole[start : start + PART] for number, start in starts}
+        for file, part in new.items():
+            replace_file(packed.with_name(file), part)
+        for old in packed.parent.glob(f"{packed.name}*"):
+            if old.name not in new:
+                old.unlink()
 
     def restore(self) -> None:
         """What another machine has packed, where the state has none of it."""

@@ -145,6 +145,30 @@ def test_what_is_packed_in_parts_is_restored(tmp_path: Path, monkeypatch: pytest
         assert not (tmp_path / "new" / "cache" / "models").exists()
 
 
+@each("problem", ["full", "nothing to pack"])
+def test_what_was_packed_stays_until_there_is_something_new(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
+    state, out = tmp_path / "s", tmp_path / "o"
+    (state / "results").mkdir(parents=True)
+    (state / "results" / "a.jsonl").write_text("{}")
+    runner = script.Runner(Namespace(seconds=600.0, state=state, out=out))
+    runner.pack()
+    before = (out / "results.tgz").read_bytes()
+
+    def full(*rest: object, **more: object) -> None:
+        raise OSError("No space left on device")
+
+    if problem == "full":
+        monkeypatch.setattr(script.tarfile.TarFile, "add", full)
+    else:
+        shutil.rmtree(state / "results")
+    runner.tried(runner.pack)
+    assert (out / "results.tgz").read_bytes() == before
+    assert [file.name for file in out.iterdir()] == ["results.tgz"]
+
+
 def test_nothing_starts_after_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
