@@ -86,10 +86,12 @@ def on_gpu(step: Callable[[], object], steps: int) -> dict[str, Any]:
 
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.set_sync_debug_mode("warn")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        step()
-    torch.cuda.set_sync_debug_mode("default")
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            step()
+    finally:  # else every wait of the rows after an error is a warning, and takes longer
+        torch.cuda.set_sync_debug_mode("default")
     waits = sum("synchroniz" in str(each.message) for each in said)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         elapsed = Timer("cuda", WALL)(step)

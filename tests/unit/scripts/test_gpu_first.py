@@ -330,6 +330,19 @@ def test_the_probe_measures_every_method_or_says_why_not(
     assert rows["foa"]["n/a"]
 
 
+def test_an_error_leaves_no_warnings_of_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr(gpu_probe.torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(gpu_probe.torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def step() -> None:
+        raise RuntimeError("CUDA out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        gpu_probe.on_gpu(step, 1)
+    assert modes == ["warn", "default"]
+
+
 def test_a_probe_that_was_stopped_goes_on_with_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
