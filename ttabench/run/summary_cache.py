@@ -143,20 +143,6 @@ class SourceCache:
                 lock.unlink()
 
 
-@contextmanager
-def keeping_none() -> Iterator[None]:
-    """In the block, each summary is computed, and none is read from the disk."""
-    before = os.environ.get(LIMIT)
-    os.environ[LIMIT] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[LIMIT]
-        else:
-            os.environ[LIMIT] = before
-
-
 def _budget() -> float:
     """The largest size of the folder in bytes, from ``$TTABENCH_SOURCE_GB``."""
     text = os.environ.get(LIMIT, str(BUDGET_GB))

@@ -9,13 +9,14 @@ from ttabench.provenance.executed import Executed
 from ttabench.provenance.roots import Code
 from ttabench.provenance.shown_definitions import functions_of
 from ttabench.provenance.staleness import REFERENCES, code_of
+from ttabench.run import summary_cache
 from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
-from ttabench.run.summary_cache import keeping_none
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
 from ttabench.sweep.reproduce import Check, find_available, here, run, sweeps_of
+from ttabench.system.variables import with_variables
 
 __all__ = ["MeasuredAgain"]
 
@@ -84,7 +85,7 @@ class MeasuredAgain:
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
         """In this process, since the trace sees no other. What is kept on the disk would not run."""
         available = find_available(records, sweeps_of(self._store))
-        with self._executed.watched(), keeping_none():
+        with self._executed.watched(), with_variables({summary_cache.LIMIT: "0"}):
             for event in run(self._store, records, available, "", self._executor, 0):
                 yield _shown(event) if isinstance(event, Check) else event
 

@@ -55,6 +55,7 @@ from ttabench.errors import UserError, printable
 from ttabench.system.cores import available_cores
 from ttabench.system.files import replace_file, replacing, user_path, writing
 from ttabench.system.progress import OnProgress, silent
+from ttabench.system.variables import with_variables
 from ttabench.system.work_claims import FOLDER, WorkClaims
 
 CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
@@ -451,15 +452,9 @@ def _same_kernels() -> Iterator[None]:
     """
     import cv2
 
-    before = os.environ.get(KERNELS)
-    if cv2.checkHardwareSupport(AVX2) and cv2.checkHardwareSupport(FMA3):
-        os.environ[KERNELS] = "Haswell"
-    try:
+    known = cv2.checkHardwareSupport(AVX2) and cv2.checkHardwareSupport(FMA3)
+    with with_variables({KERNELS: "Haswell"} if known else {}):
         yield
-    finally:
-        os.environ.pop(KERNELS, None)
-        if before is not None:
-            os.environ[KERNELS] = before
 
 
 def _prepare(ends_with: Connection) -> None:

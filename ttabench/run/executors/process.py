@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from ttabench.run.executors import Job, Limits, child
 from ttabench.system.cores import ONE_NUMPY_THREAD
+from ttabench.system.variables import with_variables
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 
@@ -48,7 +48,9 @@ class WorkerProcess:
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
         self._oom_kills = oom_kills()
-        with _variables({**ONE_NUMPY_THREAD, **self._environment}), _ctrl_c_waits():
+        # Python runs the top of the user's script in it before `child.main`, which reports variables that
+        # cannot be set. CUDA reads CUDA_VISIBLE_DEVICES when it is first asked for a GPU.
+        with with_variables({**ONE_NUMPY_THREAD, **self._environment}), _ctrl_c_waits():
             self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
@@ -121,26 +123,6 @@ class WorkerProcess:
             self._pipe.close()
         self._process = self._pipe = self.job = None
         self.finished, self.ready = set(), False
-
-
-@contextmanager
-def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a process that is started inside the block.
-
-    Python runs the top of the user's script in it before :func:`child.main`, and CUDA reads
-    CUDA_VISIBLE_DEVICES when it is first asked for a GPU.
-    """
-    before = {name: os.environ.get(name) for name in variables}
-    try:
-        with suppress(ValueError):  # what no environment can hold; `child.main` reports it
-            os.environ.update(variables)
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager
