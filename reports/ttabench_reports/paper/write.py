@@ -1,13 +1,15 @@
-"""Write the page: ``paper.html``, the tables as CSV and LaTeX, and a PDF where there is a TeX."""
+"""Write the page: ``paper.html``, the tables as CSV and LaTeX, and a PDF by TeX or else by a browser."""
 
 from __future__ import annotations
 
 import base64
 import csv
 import io
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +35,9 @@ __all__ = ["write"]
 TEX = {
     "latexmk": ("-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",), "tectonic": (),
 }  # fmt: skip
-"""Programs that make a PDF, the best first, with their options."""
+"""Programs that make a PDF of the LaTeX document, the best first, with their options."""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+"""Programs that make a PDF of the HTML page, where there is no TeX."""
 BEGIN, END = "\\begin{document}\n", "\\end{document}\n"
 CURVE = "severity-curve"
 WORDS = {
@@ -78,13 +82,13 @@ def write(
         "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip
-    page = _environment().get_template("paper.html.j2").render(
+    text = _environment().get_template("paper.html.j2").render(
         sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, words, to),
         **said,
     )  # fmt: skip
-    paper = _on_paper(to / "tables" / "paper.tex", said, figures, words, to, small=small)
-    pdf, why = _pdf(paper)
-    return [write_text(to / "paper.html", page), *paths, *curve, *pdf], why
+    page = write_text(to / "paper.html", text)
+    pdf, why = _pdf(_on_paper(to / "tables" / "paper.tex", said, figures, words, to, small=small), page)
+    return [page, *paths, *curve, *pdf], why
 
 
 def _caption(name: str, of: Mapping[str, Any]) -> str:
@@ -154,13 +158,13 @@ def _sections(sections: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _figure(name: str, caption: str) -> str:
-    """In the text, where it stands, so that nothing has to float."""
+    """In the text, where it stands, so that nothing has to float; the caption stays with its picture."""
     return (
-        "\\begin{center}\n"
+        "\\begin{center}\\begin{minipage}{\\linewidth}\\centering\n"
         "\\includegraphics[width=0.8\\linewidth,height=0.42\\textheight,keepaspectratio]"
         f"{{../figures/{name}.pdf}}\\\\\n"
         f"{latex.escape(caption)}\n"
-        "\\end{center}"
+        "\\end{minipage}\\end{center}"
     )
 
 
@@ -176,19 +180,26 @@ def _figures(known: Mapping[str, str], words: Mapping[str, str], to: Path) -> li
     return shown
 
 
-def _pdf(file: Path) -> tuple[list[Path], str]:
-    """The PDF of a LaTeX document beside it; where there is none, a sentence that says why."""
-    program = next(filter(shutil.which, TEX), None)
+def _pdf(document: Path, page: Path) -> tuple[list[Path], str]:
+    """The PDF beside a LaTeX document: of it, or of the HTML page. If there is none, a sentence says why."""
+    program = next(filter(shutil.which, (*TEX, *BROWSERS)), None)
     if program is None:
-        return [], f"no PDF: none of {', '.join(TEX)} is in PATH"
-    command = [program, *TEX[program], file.name]
-    try:
-        done = subprocess.run(command, cwd=file.parent, capture_output=True, timeout=300, check=False)
-    except OSError as problem:
-        return [], f"no PDF: {program} cannot be started ({problem.strerror})"
-    except subprocess.TimeoutExpired:
-        return [], f"no PDF: {program} was stopped after 300 seconds"
-    made, log = file.with_suffix(".pdf"), file.with_suffix(".log")
+        return [], f"no PDF: none of {', '.join((*TEX, *BROWSERS))} is in PATH"
+    made, log = document.with_suffix(".pdf"), document.with_suffix(".log")
+    for earlier in (made, log):
+        earlier.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as profile:
+        command = [program, *TEX[program], document.name] if program in TEX else [
+            program, "--headless", "--disable-gpu", "--no-pdf-header-footer", f"--user-data-dir={profile}",
+            *["--no-sandbox"] * (os.name == "posix" and os.geteuid() == 0),  # root has no sandbox
+            f"--print-to-pdf={made.resolve()}", page.resolve().as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(command, cwd=document.parent, capture_output=True, timeout=300, check=False)
+        except OSError as problem:
+            return [], f"no PDF: {program} cannot be started ({problem.strerror})"
+        except subprocess.TimeoutExpired:
+            return [], f"no PDF: {program} was stopped after 300 seconds"
     if done.returncode == 0 and made.exists():
         return [made], ""
     return [], f"no PDF: {program} ended with {done.returncode}{f', see {log}' if log.exists() else ''}"

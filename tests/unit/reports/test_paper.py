@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.cases import each
 from tests.unit import tex
 from tests.unit.made_cells import cells, spoil
 from ttabench_reports.cells.frames import checked
+from ttabench_reports.formats.latex.pages import pages_of
 from ttabench_reports.paper import sheets, theirs, write
 from ttabench_reports.paper.curve import COLOURS, severity_curve
 from ttabench_reports.paper.ours import Ours
@@ -440,7 +442,7 @@ def test_where_there_is_no_pdf_a_sentence_says_why(tmp_path: Path, monkeypatch: 
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
     paths, why = write(None, None, {}, tmp_path)
-    assert why == "no PDF: none of latexmk, pdflatex, tectonic is in PATH"
+    assert why.startswith("no PDF: none of latexmk, pdflatex, tectonic, chromium, ")
     program = programs / "pdflatex"
     program.write_text("#!/bin/sh\nexit 3\n")
     program.chmod(0o755)
@@ -453,6 +455,44 @@ def test_where_there_is_no_pdf_a_sentence_says_why(tmp_path: Path, monkeypatch: 
     program.write_text("#!/no/such/shell\n")
     assert write(None, None, {}, tmp_path)[1].startswith("no PDF: pdflatex cannot be started (")
     assert again == paths
+    assert not (tmp_path / "tables" / "paper.pdf").exists()  # of an earlier page
+
+
+def test_without_tex_a_browser_makes_the_pdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    browser = programs / "google-chrome"
+    browser.write_text(
+        f"#!{shutil.which('sh')}\n"
+        f'for o; do case "$o" in --print-to-pdf=*) echo "$@" > "${{o#*=}}";; esac; done\n'
+    )
+    browser.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    paths, why = write(None, None, {}, tmp_path)
+    pdf = tmp_path / "tables" / "paper.pdf"
+    assert (paths[-1], why) == (pdf, "")
+    assert pdf.read_text().rstrip().endswith((tmp_path / "paper.html").as_uri())
+
+
+def test_the_three_lines_of_a_row_stay_on_one_page() -> None:
+    for sheet in sheets.appendix(ours(measured())):
+        for page, _ in pages_of(sheet, "page"):
+            whose = [line[1].text for group in page.groups for line in group.lines]
+            assert whose == ["ours", "paper", "diff."] * (len(whose) // 3)
+
+
+def test_a_caption_stays_with_its_picture(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "tsne.pdf").touch()
+    write(None, None, {"figures": {"tsne": ""}}, tmp_path)
+    text = (tmp_path / "tables" / "paper.tex").read_text()
+    picture, caption = text.index("tsne.pdf"), text.index("(t-SNE)")
+    assert (
+        text.rindex(r"\begin{minipage}", 0, picture)
+        < picture
+        < caption
+        < text.index(r"\end{minipage}", picture)
+    )
 
 
 @pytest.mark.parametrize("dataset", theirs.DATASETS)

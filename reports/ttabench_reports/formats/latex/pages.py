@@ -20,6 +20,7 @@ CAPTION_WIDTH = {"page": 78, "column": 46}  # characters in a line, at the narro
 NOTE_WIDTH = {"page": 92, "column": 54}
 AGAIN = "Notes: below the first part of this table."
 LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
+SHORT = 3  # lines of a block that no page breaks, as of a method: ours, the paper's and the difference
 
 
 def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
@@ -58,7 +59,7 @@ def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """Lines that stay together: a method's, its spread's and its increase's.
+    """Lines that stay together: a method's, its spread's and its increase's, or a short block.
 
     group, block  their numbers.
     above         the text of the first column, where an earlier line gives it.
@@ -77,7 +78,7 @@ def _clusters(sheet: Sheet, form: Form, blocks: int) -> Iterator[_Cluster]:
     for g, group in enumerate(sheet.groups):
         for b, block in enumerate(group.blocks):
             above = ""
-            for lines in _together(block, sheet.labels):
+            for lines in [block] if len(block) <= SHORT else _together(block, sheet.labels):
                 height = blocks * sum(_line_height(line, sheet.heads, LABEL_WIDTH[form]) for line in lines)
                 marks = frozenset(mark for line in lines for cell in line for mark in cell.marks)
                 yield _Cluster(lines, g, b, above, height, marks)
