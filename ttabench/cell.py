@@ -41,6 +41,9 @@ class Cell:
     history      continual reset only: the ``corruption-severity`` pairs seen before this one.
     baseline     ccc streams: the network whose accuracy the stream keeps, as ``NAME@SHA-256 of its weights``;
                  "" = the cell's own.
+    image_files  whether the own dataset, or one that contaminates the stream, has image files and no arrays.
+                 Its name does not say so, and what decodes them is part of the code then. Not part of the
+                 identity; False too in what earlier versions stored.
     """
 
     method: str
@@ -57,10 +60,11 @@ class Cell:
     history: tuple[str, ...] = ()
     baseline: str = ""
     foreign: str = ""
+    image_files: bool = False
 
     @cached_property
     def cell_id(self) -> str:
-        """SHA-256 (hex) of everything that changes the number, and only of that: canonical JSON, no label."""
+        """SHA-256 (hex) of everything that changes the number, and only of that: see :func:`identity`."""
         config, protocol, *_ = _head(self)
         return identity(vars(self), config, protocol)
 
@@ -78,6 +82,8 @@ class Cell:
             data["baseline"] = self.baseline
         if self.foreign:
             data["foreign"] = self.foreign
+        if self.image_files:
+            data["image_files"] = True
         return data
 
     @classmethod
@@ -100,7 +106,10 @@ def stored_identity(cell: Mapping[str, Any]) -> str:
 
 
 def identity(cell: Mapping[str, Any], config: str, protocol: str) -> str:
-    """SHA-256 (hex) of ``canonical`` of a cell without its label, of which many cells share two parts."""
+    """SHA-256 (hex) of ``canonical`` of a cell without its label and `image_files`.
+
+    config, protocol   `canonical` of these two parts, which many cells share.
+    """
     history, baseline, foreign = "", "", ""
     if cell.get("baseline"):
         baseline = f'"baseline":{_text(cell["baseline"])},'

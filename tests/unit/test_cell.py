@@ -24,9 +24,16 @@ def test_identity_changes_with_whatever_changes_the_number(cell: Cell, field: st
     assert replace(cell, **{field: CHANGES[field]}).cell_id != cell.cell_id
 
 
-def test_every_field_but_the_label_is_identity(cell: Cell) -> None:
-    assert {f.name for f in fields(Cell)} - {"label"} == set(CHANGES)
-    assert replace(cell, label="other").cell_id == cell.cell_id
+def test_every_field_but_the_label_and_what_reads_the_images_is_identity(cell: Cell) -> None:
+    assert {f.name for f in fields(Cell)} - {"label", "image_files"} == set(CHANGES)
+    assert replace(cell, label="other", image_files=True).cell_id == cell.cell_id
+
+
+def test_that_images_are_files_is_stored_and_absent_elsewhere(cell: Cell) -> None:
+    of_files = replace(cell, image_files=True)
+    assert of_files.to_json() == {**cell.to_json(), "image_files": True}
+    assert Cell.from_json(of_files.to_json()) == of_files
+    assert not Cell.from_json(cell.to_json()).image_files
 
 
 def test_identity_is_stable_over_releases(cell: Cell) -> None:

@@ -45,20 +45,20 @@ def check_share(contamination: str, images: int) -> None:
         )
 
 
-def checked_foreign(contamination: str, data: Dataset) -> str:
-    """The :func:`foreign_fingerprint` of what contaminates a stream of `data`.
+def checked_foreign(contamination: str, data: Dataset) -> ForeignSet | None:
+    """What contaminates a stream of `data`; None for noise, and for no contamination.
 
     Raises UserError where it cannot contaminate one.
     """
     foreign = foreign_of_size(contamination, data.image_size)
     if foreign is None:
-        return ""
+        return None
     if undrawn(foreign.data).name == undrawn(data).name:
         raise UserError(
             f"--contamination {contamination}: the images of {foreign.name} are no foreign ones for a "
             f"network of {data.name}; name another dataset, or noise."
         )
-    return foreign.fingerprint()
+    return foreign
 
 
 def foreign_fingerprint(contamination: str) -> str:

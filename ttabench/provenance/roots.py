@@ -91,7 +91,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "stream of CCC": _of_files("data.own.ccc_shards:CCCShards"),
     "domains": _of_files("data.own.domain_folders:DomainFolders"),
     "images": _of_files("data.own.plain_images:PlainImages"),
-    # A name does not say whether it is of arrays or of folders; the decoder would make arrays stale.
+    # Of arrays and of image files: a name does not say which, so cells do, see `Cell.image_files`.
     "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
     "imagenet-c[": _of_files("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _of_files("data.published.imagenet:ImageNetC"),
@@ -151,6 +151,7 @@ def current_code(
     arch: str = "",
     contamination: str = "",
     config: Mapping[str, Any] | None = None,
+    image_files: bool = False,
 ) -> Code:
     """The installed code that a number depends on; :data:`NO_CODE` if the method is not installed.
 
@@ -160,15 +161,22 @@ def current_code(
     contamination  of its protocol; it matters where it is a dataset.
     config         its settings; of the methods that a composed method can be made of, those count that its
                    settings name. None: all count.
+    image_files    of the cell: whether images of own datasets are decoded from image files.
     """
     stream = corruption if corruption in STREAMS else ""
     texts = frozenset([text for text in (config or {}).values() if isinstance(text, str)])
-    return _code_of(method, dataset, stream, arch, contamination, texts)
+    return _code_of(method, dataset, stream, arch, contamination, texts, image_files)
 
 
 @cache
 def _code_of(
-    method: str, dataset: str, stream: str, arch: str, contamination: str, texts: frozenset[str]
+    method: str,
+    dataset: str,
+    stream: str,
+    arch: str,
+    contamination: str,
+    texts: frozenset[str],
+    image_files: bool,
 ) -> Code:
     """:func:`current_code`, found once for the many cells that differ in nothing of this."""
     foreign, _, _ = contamination.partition("(")
@@ -182,6 +190,7 @@ def _code_of(
         _family(foreign) if foreign not in ("", "noise") else "",
         named_methods(method, texts),
         drawn,
+        image_files,
     )
 
 
@@ -201,6 +210,7 @@ def code_by_kind(
     foreign: str,
     named: tuple[str, ...],
     drawn: bool,
+    image_files: bool,
 ) -> Code:
     known = entry_points(METHODS)
     if method not in known:
@@ -211,6 +221,7 @@ def code_by_kind(
         *STREAMS.get(stream, ()),
         *READERS[family],
         *(DRAWN if drawn else ()),
+        *(DECODER if image_files else ()),
         *NETWORKS,
         *_node_of(point),
     ]
@@ -327,14 +338,16 @@ def _family(dataset: str) -> str:
 
 
 @cache
-def shared_code(dataset: str, provider: str = SOURCE) -> str:
+def shared_code(dataset: str, provider: str = SOURCE, image_files: bool = False) -> str:
     """SHA-256 (hex) of the code that source data and networks of a dataset depend on.
 
-    provider  the module of the class that gives the source data. It counts whole: methods call its members,
-              and which of them does not matter here.
+    provider     the module of the class that gives the source data. It counts whole: methods call its
+                 members, and which of them does not matter here.
+    image_files  whether it is an own dataset that is decoded from image files.
     """
     whole: set[Node] = {(module, WHOLE, "") for module in (SOURCE, provider)}
-    roots = [*sorted(whole), *READERS[_family(dataset)], *NETWORKS]
+    decoder = DECODER if image_files else ()
+    roots = [*sorted(whole), *READERS[_family(dataset)], *decoder, *NETWORKS]
     return closure(roots, graph(frozenset())).source
 
 

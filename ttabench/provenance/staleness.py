@@ -34,8 +34,10 @@ class StoredCode(dict[str, str]):
 
 def code_of(cell: Cell) -> Code:
     """The installed code that the number of a cell depends on."""
-    protocol, config = cell.protocol, dict(cell.config)
-    return current_code(cell.method, cell.dataset, cell.corruption, cell.arch, protocol.contamination, config)
+    return current_code(
+        cell.method, cell.dataset, cell.corruption, cell.arch, cell.protocol.contamination, dict(cell.config),
+        cell.image_files,
+    )  # fmt: skip
 
 
 def code_changes(data: Mapping[str, Any], source: str, definitions: StoredCode) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ def _current(data: Mapping[str, Any]) -> Code:
     cell = data["cell"]
     return current_code(
         cell["method"], cell["dataset"], cell["corruption"], cell["arch"],
-        cell["protocol"].get("contamination", ""), cell["config"],
+        cell["protocol"].get("contamination", ""), cell["config"], cell.get("image_files", False),
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
+from ttabench.data.own.open_own import of_image_files
 from ttabench.errors import UnusableModel, UserError, exit_is_an_error, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.source_access import SourceImages
@@ -225,7 +226,8 @@ class Worker:
         own = resolve_model(cell.arch, dataset).trainable
         kind = SourceImages if own else SourceOfAnyNetwork
         whole = undrawn(dataset)  # whose training images a draw has
-        identity = (whole.fingerprint(), cell.checkpoint, shared_code(whole.name, kind.__module__))
+        code = shared_code(whole.name, kind.__module__, of_image_files(whole))
+        identity = (whole.fingerprint(), cell.checkpoint, code)
         cache = SourceCache(cache_dir() / "source", identity)
         method = prepared_method(cls, classifier, config, cell.seed, dataset, self.device, kind, cache)
         settings_alarm = ""

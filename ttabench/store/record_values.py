@@ -88,6 +88,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_true(value: Any) -> bool:
+    return value is True  # what is false is not stored
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and abs(value) <= LARGEST
 
@@ -151,7 +155,7 @@ def _are_figures_of_unknown(value: Any) -> bool:
 
 OF_CELL: Mapping[str, Callable[[Any], bool]] = {
     "severity": _is_whole, "seed": _is_whole, "config": _are_settings, "history": _are_cells,
-    "baseline": _is_text, "foreign": _is_text,
+    "baseline": _is_text, "foreign": _is_text, "image_files": _is_true,
 }  # fmt: skip
 OF_DETAILS: Mapping[str, Callable[[Any], bool]] = {
     **dict.fromkeys((*DETAILS, "source_warning"), _is_text), "cost": _is_cost, "unlabelled": _are_figures,

@@ -22,7 +22,7 @@ from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import MARK, Damaged, decode, is_first_format
 
 UNKNOWN = StoredCode()
-OPTIONAL = {"history", "baseline", "foreign"}  # stored where they are not empty
+OPTIONAL = {"history", "baseline", "foreign", "image_files"}  # stored where they are not empty
 CELL_KEYS = {field.name for field in fields(Cell)} - OPTIONAL
 STATUSES = typing.get_args(Status)
 LONGEST_REASON = 4000  # characters; a longer one takes a terminal minutes to lay out

@@ -224,6 +224,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
         arch=source.name, checkpoint=source.checkpoint,
         dataset=source.dataset, fingerprint=source.fingerprint,
         corruption="", severity=1, seed=0, protocol=protocol, foreign=shifts.foreign,
+        image_files=shifts.image_files,
     )  # fmt: skip
     return cell, lacks or unsupported
 

@@ -14,7 +14,7 @@ from ttabench.data.drawn import undrawn
 from ttabench.data.foreign import checked_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.data.own.open_own import no_corruptions
+from ttabench.data.own.open_own import no_corruptions, of_image_files
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.set_checks import check_classes, check_count, check_rows, largest_set
 from ttabench.data.published.imagenet import ImageNetC
@@ -34,7 +34,7 @@ class Shifts:
     severities   `NO_SEVERITY` alone where they have none.
     stream       it names its corruptions, if they are not the fifteen.
     baseline     of a ccc stream: the name of the network whose accuracy it keeps; "" = that of each row.
-    foreign      of a contaminated stream: see :attr:`Cell.foreign`.
+    foreign, image_files   see :class:`ttabench.cell.Cell`.
     """
 
     corruptions: tuple[str, ...]
@@ -42,6 +42,7 @@ class Shifts:
     stream: StreamSpec | None = None
     baseline: str = ""
     foreign: str = ""
+    image_files: bool = False
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -99,9 +100,10 @@ def find_shifts(data: Dataset, grid: Grid) -> Shifts:
     _check_severities(data, shifts)
     _check_download(data, shifts)
     _check_sets(asked, shifts)
-    if grid.contamination:
-        shifts = replace(shifts, foreign=checked_foreign(grid.contamination, data))
-    return shifts
+    foreign = checked_foreign(grid.contamination, data)
+    read = (data, foreign.data) if foreign else (data,)
+    fingerprint = foreign.fingerprint() if foreign else ""
+    return replace(shifts, foreign=fingerprint, image_files=any(map(of_image_files, read)))
 
 
 def _check_limit(data: Dataset, grid: Grid) -> None:

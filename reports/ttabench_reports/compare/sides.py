@@ -29,7 +29,8 @@ OUTCOME = frozenset(
 )
 # The details that say how a cell was measured. Others are what came out of it, such as losses of a method.
 HOW = frozenset((*DETAILS, "host_settings")) - {"alarm"}
-MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history"))
+# Of a cell: what matched ones have in common, and what their data and code say too.
+MATCHED = frozenset(("label", "arch", "dataset", "corruption", "severity", "seed", "history", "image_files"))
 # Columns of a CSV file, by the keys that a record has for them.
 _CSV_CARD = {
     **{name: name for name in ("config", "checkpoint", "fingerprint", "foreign")},

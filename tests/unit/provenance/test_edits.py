@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.unit.other_code import Edits, forget
+from ttabench.cell import Cell, Result
 from ttabench.provenance import roots
 from ttabench.provenance.closure import Graph, closure
 from ttabench.provenance.roots import current_code, shared_code
+from ttabench.provenance.staleness import code_of
+from ttabench.store import Store
 
 UPDATES, TENT = "ttabench.nn.updates", "ttabench_methods.tent"
 BETAS = ("betas=(momentum, 0.999)", "betas=(momentum, 0.99)")
@@ -163,22 +168,59 @@ OF_FILES = {
 
 @pytest.mark.parametrize("name", ["decode", "read_checked", "read_image", "_rgb", "_resize_and_crop"])
 def test_what_decodes_files_counts_for_all_that_read_files(edits: Edits, name: str) -> None:
+    of_arrays = {"digits-c": "digits-c", "cifar10-c": "cifar10-c", "own arrays": "mine-local"}
+    of_files = {"own folders": "mine-local", "some of their images": "mine-local[100]"}
+
+    def foreign(dataset: str, image_files: bool = False) -> str:
+        contamination = f"{dataset}(0.5)"
+        return current_code("tent", "digits-c", "fog", "", contamination, None, image_files).source
+
     def codes() -> dict[str, str]:
-        found = {kind: current_code("tent", dataset, "fog").source for kind, dataset in OF_FILES.items()}
-        foreign = "mine-images-local(0.5)"
+        plain = (OF_FILES | of_arrays).items()
+        found = {kind: current_code("tent", dataset, "fog").source for kind, dataset in plain}
+        for kind, dataset in of_files.items():
+            found[kind] = current_code("tent", dataset, "fog", image_files=True).source
         return found | {
-            "foreign": current_code("tent", "digits-c", "fog", contamination=foreign).source,
-            "digits-c": code(), "cifar10-c": current_code("tent", "cifar10-c", "fog").source,
+            "foreign": foreign("mine-images-local"), "foreign arrays": foreign("mine-local"),
+            "foreign folders": foreign("mine-local", image_files=True),
+            "source": shared_code("mine-local", image_files=True),
+            "source arrays": shared_code("mine-local"),
         }  # fmt: skip
 
     before = codes()
     edits.edit("ttabench.data.files.read_image", (f"def {name}(", f"def {name}(_more=0, *, "))
     after = codes()
-    assert {kind for kind in before if after[kind] == before[kind]} == {"digits-c", "cifar10-c"}
+    fresh = {kind for kind in before if after[kind] == before[kind]}
+    apart = name in ("decode", "read_checked")  # the reader of own folders, which counts for all, uses others
+    arrays = {"own arrays", "foreign arrays", "source arrays"} if apart else set()
+    assert fresh == {"digits-c", "cifar10-c"} | arrays
+
+
+def test_an_edit_of_the_decoder_makes_results_on_own_image_files_stale(
+    edits: Edits, result: Result, tmp_path: Path
+) -> None:
+    """And none on own arrays. An earlier version did not store which of the two a result is on."""
+    own = replace(result.cell, dataset="mine-local", method="source", label="source", config=())
+    of_files = replace(own, image_files=True, seed=1)
+    store = Store.create(tmp_path / "results", {"methods": ["source"]})
+    writer = store.writer()
+    writer.extend([replace(result, cell=own), replace(result, cell=of_files)])
+    writer.close()
+
+    def changes() -> dict[Cell, tuple[str, ...]]:
+        return {record.result.cell: record.changes for record in Store.at(store.root).latest().values()}
+
+    assert changes() == {own: (), of_files: ()}
+    assert code_of(own) == current_code("source", "mine-local")
+    edits.edit("ttabench.data.files.read_image", ("def decode(", "def decode(_more=0, *, "))
+    changed = ("ttabench/data/files/read_image.py: decode changed",)
+    assert changes() == {own: (), of_files: changed}
+    Store.at(store.root).merge()
+    assert changes() == {own: (), of_files: changed}
 
 
 def test_each_reader_of_the_cache_of_decoded_images_has_the_decoder_as_a_root() -> None:
-    """But for own datasets: those of arrays have the same names as those of folders."""
+    """But for own datasets: those of arrays have the same names as those of folders, and cells tell them."""
 
     def reads_files(family: str) -> bool:
         graph = Graph(lambda module: roots._module(module, frozenset()))

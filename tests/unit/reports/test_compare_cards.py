@@ -170,6 +170,16 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
     assert len(result) == 4
 
 
+def test_that_images_are_files_is_no_difference(runs: tuple[Path, Path]) -> None:
+    """The data say it, and earlier versions did not store it."""
+
+    def newer(record: dict[str, Any]) -> None:
+        record["cell"]["image_files"] = True
+
+    edited(runs[1], newer)
+    assert diff(*runs).differences == ()
+
+
 def test_the_definitions_that_changed_are_named(runs: tuple[Path, Path]) -> None:
     before, after = runs
     name = "ttabench/measure/scoring.py: evaluate"

@@ -192,7 +192,11 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(worker, "find_method", lambda name: {"toy": Toy}[name])
     monkeypatch.setattr(worker, "forbidden_imports", lambda module: [])  # this file imports datasets
     codes = {"pixels": "code", "other": "other code"}
-    monkeypatch.setattr(worker, "shared_code", lambda name, provider: f"{codes[name]} of {provider}")
+
+    def shared_code(name: str, provider: str, image_files: bool) -> str:
+        return f"{codes[name]} of {provider}" + " and files" * image_files
+
+    monkeypatch.setattr(worker, "shared_code", shared_code)
     monkeypatch.setattr(worker, "source_forward", source_forward)
     return made
 
@@ -713,6 +717,16 @@ def test_source_data_of_networks_from_elsewhere_are_kept_by_their_own_code(
     setting.run(CELL)
     [(_, (_, _, code))] = caches
     assert code == "code of ttabench.measure.any_network"
+
+
+def test_source_data_of_own_image_files_are_kept_by_what_decodes_them(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "of_image_files", lambda data: data is setting.data)
+    caches = keep_source_data(monkeypatch)
+    setting.run(CELL)
+    [(_, (_, _, code))] = caches
+    assert code == "code of ttabench.measure.source_access and files"
 
 
 def test_nothing_is_kept_from_one_network_or_dataset_to_another(setting: Setting) -> None:

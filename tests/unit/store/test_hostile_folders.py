@@ -339,6 +339,7 @@ def test_details_of_another_type_are_named_with_their_place(
     [
         ("history", ["fog"]), ("history", "fog-5"), ("history", ["fog-x"]), ("config", [1]),
         ("config", {"lr": [1]}), ("severity", None), ("seed", 1.5), ("baseline", 3), ("foreign", [1]),
+        ("image_files", "tar"), ("image_files", False),
     ],
     ids=str,
 )  # fmt: skip

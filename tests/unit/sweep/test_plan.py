@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.unit.planning import plan
+from tests.unit.data_fakes import clean_images, write_png
+from tests.unit.planning import plan, source_of
 from ttabench.cell import Cell
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.errors import UserError
@@ -242,6 +244,32 @@ def test_a_limit_above_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_shifts(data, grid(limit=60)).corruptions == ("fog", "snow")
     with pytest.raises(UserError, match="--limit 61: digits-c has 60 test images; name fewer"):
         find_shifts(data, grid(limit=61))
+
+
+@pytest.fixture
+def own(tmp_path: Path, few_images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own datasets that are known by their names: few-c-local of arrays, pets-local of image files."""
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    for dark, part in enumerate(("test", "fog/5")):
+        for number, pixels in enumerate(clean_images(8) // (1 + dark)):
+            write_png(tmp_path / "pets" / part / ("cat", "dog")[number % 2] / f"{number}.png", pixels)
+    for folder in (few_images, tmp_path / "pets"):
+        open_dataset(str(folder))
+
+
+@each(
+    ("name", "contamination", "expected"),
+    [
+        ("digits-c", "", False), ("few-c-local", "", False), ("few-c-local[20]", "noise(0.5)", False),
+        ("pets-local", "", True), ("pets-local[4]", "", True), ("pets-local", "few-c-local(0.5)", True),
+        ("few-c-local", "pets-local(0.5)", True), ("few-c-local", "pets-local[4](0.5)", True),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("own")
+def test_a_cell_says_whether_own_images_are_files(name: str, contamination: str, expected: bool) -> None:
+    asked = resolve(grid(datasets=(name,), corruptions=("fog",), contamination=contamination))
+    cells = [item.cell for item in planning.plan(asked, [*map(source_of, asked.models)])]
+    assert {cell.image_files for cell in cells} == {expected}
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (599, 599), (600, 0)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttabench.corruptions.names import SEVERITIES
+from ttabench.data.dataset import Dataset
+from ttabench.data.drawn import undrawn
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import image_size
 from ttabench.data.files.whole_archive import check_label_count, check_whole
@@ -50,6 +52,11 @@ def open_own(folder: Path) -> OwnDataset:
             check_label_count(folder / f"{corruption}.npy", folder / "labels.npy")
             dataset.corrupted(corruption, SEVERITIES[0])
     return dataset
+
+
+def of_image_files(data: Dataset) -> bool:
+    """Whether a dataset, or the one that it is drawn from, is an own one in folders of images."""
+    return isinstance(undrawn(data), OwnImageFolders)
 
 
 def corruptions_in(folder: Path) -> list[str]:
