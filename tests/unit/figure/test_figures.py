@@ -47,6 +47,8 @@ from ttabench_methods.quantile.figures import (
     tsne,
     two_moons,
 )
+from ttabench_methods.quantile.figures.forms import FORMS
+from ttabench_methods.quantile.strict import QuantileStrict
 
 Run = Callable[..., Output]
 
@@ -505,7 +507,7 @@ def test_watching_the_loss_does_not_disturb_it(
             super().fit(batches, epochs)
             fitted.append(self)
 
-    monkeypatch.setattr(loss_vs_mse, "Quantile", Kept)
+    monkeypatch.setitem(FORMS, "quantile", Kept)
     loss_vs_mse.compute(bench, severity=3, epochs=3)
     plain = bench.method(Quantile, **loss_vs_mse.SETTINGS)
     torch.manual_seed(bench.seed)
@@ -514,24 +516,25 @@ def test_watching_the_loss_does_not_disturb_it(
 
 
 @pytest.mark.parametrize("name", ["tsne", "loss-vs-mse", "bad-start"])
-def test_the_papers_form_can_be_shown(
-    bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize("form", [QuantilePaper, QuantileStrict])
+def test_the_papers_forms_can_be_shown(
+    bench: ClassifierAndData, monkeypatch: pytest.MonkeyPatch, form: type[QuantilePaper], name: str
 ) -> None:
     shown: list[QuantilePaper] = []
-    fit = QuantilePaper.fit
+    fit = form.fit
 
     def seen(self: QuantilePaper, batches: Batches, epochs: int = 0) -> None:
         shown.append(self)
         fit(self, batches, epochs)
 
-    monkeypatch.setattr(QuantilePaper, "fit", seen)
+    monkeypatch.setattr(form, "fit", seen)
     options = {"severities": "5", "images": 40} if name == "tsne" else {"severity": 5}
-    small = replace(bench, settings={"quantile_paper": {"size": "small"}})
-    made = registry.figure(name)(small, epochs=1, method="quantile_paper", **options)
-    assert {type(one) for one in shown} == {QuantilePaper}
+    small = replace(bench, settings={form.name: {"size": "small"}})
+    made = registry.figure(name)(small, epochs=1, method=form.name, **options)
+    assert {type(one) for one in shown} == {form}
     titles = [text.get_text() for text in made.findobj(Text)]
     rate = {"loss-vs-mse": ", learning rate 0.0001", "bad-start": ", learning rate 0.003"}.get(name, "")
-    assert any(f"quantile_paper{rate}" in title for title in titles)  # a reader sees which form it is
+    assert any(f"{form.name}{rate}" in title for title in titles)  # a reader sees which form it is
     with pytest.raises(UserError, match="quantil_paper"):
         registry.figure(name)(bench, method="quantil_paper")
 

@@ -9,7 +9,6 @@ import torch
 from matplotlib.figure import Figure
 
 from ttabench.figure import Bench, at_least
-from ttabench_methods.quantile import Quantile
 
 from . import style
 from .forms import form
@@ -40,7 +39,7 @@ class Attempt:
 def figure(bench: Bench, *, severity: int = 5, epochs: int = 0, method: str = "quantile") -> Figure:
     """Matching that starts from the images, and from their negatives (epochs: 0 = the method's own).
 
-    method=quantile_paper shows the paper's form.
+    method=quantile_paper shows the paper's form, quantile_strict its Algorithm 1 to the letter.
     """
     attempts = compute(bench, severity, epochs, method)
     title = f"{method}, learning rate {attempts[0].lr:g}\n{bench.title}, severity {severity}"
@@ -55,7 +54,7 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "qua
 
 def _from(start: str, bench: Bench, severity: int, epochs: int, method: str) -> Attempt:
     images = bench.images(severity, -(-len(bench.labels) // PER_EPOCH))
-    shown_form = bench.method(form(method, Quantile), **FREE)
+    shown_form = bench.method(form(method), **FREE)
     scale, offset = STARTS[start]
     shown_form.decorruptor.scale.fill_(scale)
     shown_form.decorruptor.offset.fill_(offset)

@@ -1,17 +1,18 @@
-"""Which form of the method a figure shows: the paper's, or the one with our additions."""
+"""Which form of the method a figure shows: the one with our additions, or one of the paper's two."""
 
 from __future__ import annotations
 
 from ttabench.errors import unknown
 from ttabench_methods.quantile import Quantile, QuantilePaper
+from ttabench_methods.quantile.strict import QuantileStrict
 
 __all__ = ["FORMS", "form"]
 
-FORMS = ("quantile", "quantile_paper")
+FORMS: dict[str, type[Quantile]] = {each.name: each for each in (Quantile, QuantilePaper, QuantileStrict)}
 
 
-def form(name: str, ours: type[Quantile]) -> type[Quantile]:
-    """The method by its name; `ours` is ``quantile``. Raises UserError for another name."""
+def form(name: str) -> type[Quantile]:
+    """The method by its name. Raises UserError for another name."""
     if name not in FORMS:
         raise unknown("method of this figure", name, FORMS)
-    return QuantilePaper if name == "quantile_paper" else ours
+    return FORMS[name]

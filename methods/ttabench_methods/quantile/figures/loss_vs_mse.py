@@ -53,7 +53,7 @@ class Track:
 def figure(bench: Bench, *, severity: int = 5, epochs: int = 0, method: str = "quantile") -> Figure:
     """The quantile loss and the squared error of features while matching (epochs: 0 = the method's own).
 
-    method=quantile_paper shows the paper's form.
+    method=quantile_paper shows the paper's form, quantile_strict its Algorithm 1 to the letter.
     """
     return draw(compute(bench, severity, epochs, method))
 
@@ -62,7 +62,7 @@ def compute(bench: Bench, severity: int = 5, epochs: int = 0, method: str = "qua
     at_least(1, severity=severity)
     at_least(0, epochs=epochs)
     images = bench.images(severity, -(-len(bench.labels) // PER_EPOCH))
-    shown_form = bench.method(form(method, Quantile), **SETTINGS)
+    shown_form = bench.method(form(method), **SETTINGS)
     shown, clean = some(images), shown_form.model.features(some(bench.images(0, images.batch_size)))
     rows: list[tuple[float, float]] = []
 

@@ -57,7 +57,7 @@ def figure(
 ) -> Figure:
     """t-SNE of raw and corrected features by severity, with accuracies (epochs: 0 = the method's own).
 
-    method=quantile_paper shows the paper's form.
+    method=quantile_paper shows the paper's form, quantile_strict its Algorithm 1 to the letter.
     """
     return draw(compute(bench, severities, images, epochs, method))
 
@@ -70,7 +70,7 @@ def compute(
     at_least(0, epochs=epochs)
     if not severities or not set(severities) <= set("12345"):
         raise UserError(f"severities is '{severities}'; expected digits from 1 to 5, e.g. 135.")
-    cls, chosen = form(method, Quantile), tuple(int(digit) for digit in severities)
+    cls, chosen = form(method), tuple(int(digit) for digit in severities)
     labels = bench.labels
     shown = np.linspace(0, len(labels) - 1, min(images, len(labels))).round().astype(int)
     columns = [correct(bench, severity, labels, epochs, cls) for severity in chosen]
