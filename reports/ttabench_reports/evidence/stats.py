@@ -207,11 +207,17 @@ class Moments:
     def __init__(self, values: NDArray[Any]) -> None:
         methods, seeds, n = values.shape
         flat: NDArray[Any] = values.reshape(methods * seeds, n)
-        flat = flat.astype(np.float32 if n <= 65_536 else np.float64)
         self.n = n
-        self.sums = (flat @ np.ones(n, flat.dtype)).astype(float).reshape(methods, seeds)
+        if flat.dtype == np.uint8 and flat.max(initial=0) <= 1 and hasattr(np, "bitwise_count"):  # NumPy 2
+            products = _both_right(flat)
+            sums = products.diagonal()  # 1² is 1
+        else:
+            flat = flat.astype(np.float32 if n <= 65_536 else np.float64)
+            products = (flat @ flat.T).astype(float)
+            sums = (flat @ np.ones(n, flat.dtype)).astype(float)
+        self.sums = sums.reshape(methods, seeds)
         self._totals: list[float] = self.sums.sum(axis=1).tolist()
-        self.products = (flat @ flat.T).astype(float).reshape(methods, seeds, methods, seeds)
+        self.products = products.reshape(methods, seeds, methods, seeds)
 
     def is_lower(self, method: int, other: int) -> bool:
         """Whether the mean of a method's values is below the other's."""
@@ -240,6 +246,16 @@ class Moments:
         p, (a, b) = self.products, (method, other)
         both = p[a, 0, b, 0]
         return p[a, 0, a, 0] - both, p[b, 0, b, 0] - both
+
+
+def _both_right(values: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """``values @ values.T`` of 0 and 1 (rows, n), counted in bits: in half the time of a matrix product."""
+    packed = np.packbits(values, axis=1)
+    words = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+    counts = np.empty((len(words), len(words)))
+    for k, word in enumerate(words):
+        counts[k, : k + 1] = counts[: k + 1, k] = np.bitwise_count(words[: k + 1] & word).sum(axis=1)
+    return counts
 
 
 def _components(

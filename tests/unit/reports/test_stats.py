@@ -183,6 +183,14 @@ def test_sums_over_many_images_are_exact() -> None:
     assert np.array_equal(moments.products[:, 0, :, 0], rows @ rows.T)
 
 
+@pytest.mark.parametrize("n", [1, 7, 64, 1001])
+def test_right_and_wrong_are_counted_in_bits_to_the_same_sums(n: int) -> None:
+    values = (np.random.default_rng(n).random((3, 2, n)) < 0.7).astype(np.uint8)
+    bits, numbers = Moments(values), Moments(values.astype(float))
+    assert np.array_equal(bits.sums, numbers.sums)
+    assert np.array_equal(bits.products, numbers.products)
+
+
 def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
     rng = np.random.default_rng(5)
     for seeds in (1, 2, 4):
