@@ -101,6 +101,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 TIMES = 1000
+STEP = 20  # of the 500 levels of p-values: the nearest are looked for in two steps
 
 
 @lru_cache(maxsize=2)
@@ -234,7 +235,8 @@ class Moments:
     def p_values(self, method: int, others: Sequence[int]) -> NDArray[np.float64]:
         """:meth:`Spread.p_value` of a method's differences from each of `others`: (others,)."""
         p, (a, b) = self.products, (method, list(others))
-        products = p[a, :, a] - p[a][:, b].swapaxes(0, 1) - p[b][:, :, a] + p[b, :, b]
+        both = p[a][:, b].swapaxes(0, 1)
+        products = p[a, :, a] - both - both.swapaxes(1, 2) + p[b, :, b]
         mean, _, images, by_seed = _components(self.sums[a] - self.sums[b], products, self.n)
         return _p_values(mean, np.sqrt(images), np.sqrt(by_seed), self.n, self.sums.shape[1])
 
@@ -294,9 +296,20 @@ def _p_values(
     p[of_images] = 2 * stdtr(n_images - 1, -np.abs(mean[of_images]) / error_images[of_images])
     if len(both := np.flatnonzero(error_seeds)):
         levels, by_image, by_seed = _reach(n_images - 1, n_seeds - 1)
-        reaches = np.hypot(np.outer(error_images[both], by_image), np.outer(error_seeds[both], by_seed))
-        for k, reach in zip(both, reaches, strict=True):  # it rises as the level falls
-            p[k] = math.exp(float(np.interp(abs(mean[k]), reach, levels)))
+        distance, of_image, of_seed = (x[both, None] for x in (np.abs(mean), error_images, error_seeds))
+
+        def reach(at: Any) -> NDArray[np.float64]:  # it rises as the level falls
+            reaches: NDArray[np.float64] = np.hypot(of_image * by_image[at], of_seed * by_seed[at])
+            return reaches
+
+        # The last level that does not reach further: among every twentieth, then among those after it.
+        low = STEP * (reach(slice(STEP, None, STEP)) <= distance).sum(axis=1, keepdims=True)
+        low += (reach(low + np.arange(1, STEP)) <= distance).sum(axis=1, keepdims=True)
+        ends = np.minimum(low, len(levels) - 2) + np.arange(2)
+        x, y = reach(ends).T, levels[ends].T
+        logarithm = (y[1] - y[0]) / (x[1] - x[0]) * (distance[:, 0] - x[0]) + y[0]
+        logarithm = np.maximum(logarithm, levels[-1])
+        p[both] = [*map(math.exp, logarithm.tolist())]
     return p
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
 from tests.cases import each
+from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.stats import (
     Moments,
     Spread,
@@ -198,6 +199,19 @@ def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
         low, high = interval(values)
         nearest = np.abs(interval(values, confidence=1 - Spread.of(values).p_value())).min()
         assert nearest < 0.15 * (high - low)
+
+
+def test_p_values_are_interpolated_between_all_levels() -> None:
+    """From the smallest distances to those beyond the last level, with and without errors of images."""
+    levels, by_image, by_seed = stats._reach(999, 2)
+    rng = np.random.default_rng(11)
+    means = np.concatenate([10.0 ** rng.uniform(-9, 8, 300), [0.0, by_seed[40], by_seed[-1]]])
+    images = rng.choice([0.0, 1e-3, 1.0], len(means))
+    images[-2:] = 0
+    p = stats._p_values(means, images, np.ones_like(means), 1000, 3)
+    for value, mean, image in zip(p, means, images, strict=True):
+        reach = np.hypot(image * by_image, by_seed)
+        assert value == pytest.approx(np.exp(np.interp(mean, reach, levels)), rel=1e-12)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])
