@@ -86,12 +86,12 @@ SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow"
 
 def sweep_once(folder: Path, cache: Path, *options: str) -> Path:
     """The results of a sweep that runs once for several tests; each takes a copy."""
-    from ttabench.cli import app
+    from ttabench.cli import make_app
 
     out = folder / "results"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TTABENCH_CACHE", str(cache))
-        done = CliRunner().invoke(app, ["sweep", *options, "--workers", "0", "--out", str(out)])
+        done = CliRunner().invoke(make_app(), ["sweep", *options, "--workers", "0", "--out", str(out)])
     assert done.exit_code == 0, done.output
     return out
 

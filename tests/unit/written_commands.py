@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import typer
-
-from ttabench.cli import app
+from ttabench.cli import command
 
 
 def options_exist(commands: Iterable[Sequence[str]]) -> None:
     """Fail where a command (verb and arguments) or one of its options does not exist."""
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    verbs = command().commands
     for verb, *arguments in commands:
         options = {name for parameter in verbs[verb].params for name in parameter.opts}
         assert {word for word in arguments if word.startswith("--")} <= options, (verb, arguments)

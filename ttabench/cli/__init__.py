@@ -9,9 +9,9 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from types import FrameType
 from typing import Any
@@ -23,17 +23,17 @@ from ttabench.errors import TERMINATED, UserError, forward_warnings, is_sigterm,
 from ttabench.system.cores import ONE_NUMPY_THREAD
 from ttabench.system.nonblocking import FULL, NonBlocking
 
-app = typer.Typer(
-    name="ttabench",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": HELP},
-    help="A benchmark harness for test-time adaptation of image classifiers.",
-)
+VERBS = {
+    "sweep": "sweep", "report": "report", "compare": "compare", "diff": "diff", "verify": "verify",
+    "leaderboard": "leaderboard", "figure": "figure", "paper": "paper", "attest": "attest", "train": "train",
+    "list": "listing.show", "status": "status", "conform": "conform", "compare-code": "compare_code",
+    "new": "new", "cite": "cite", "doctor": "doctor",
+}  # fmt: skip
+"""Verb → the module here that has it, and the name of its function where this is another one."""
+GROUPS = ("results", "data")
+"""Verbs that have verbs of their own."""
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
@@ -44,49 +44,31 @@ def _root(
         raise typer.Exit
 
 
-def _register() -> None:
-    from ttabench.cli import (
-        attest,
-        cite,
-        compare,
-        compare_code,
-        conform,
-        data,
-        diff,
-        doctor,
-        figure,
-        leaderboard,
-        listing,
-        new,
-        paper,
-        report,
-        results,
-        status,
-        sweep,
-        train,
-        verify,
+def make_app(only: str = "") -> typer.Typer:
+    """All verbs, or `only` one: importing the others would take as long as this one takes to start."""
+    app = typer.Typer(
+        name="ttabench",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": HELP},
+        help="A benchmark harness for test-time adaptation of image classifiers.",
     )
-
-    verbs: dict[str, Callable[..., None]] = {
-        "sweep": sweep.sweep, "report": report.report, "compare": compare.compare, "diff": diff.diff,
-        "verify": verify.verify, "leaderboard": leaderboard.leaderboard, "figure": figure.figure,
-        "paper": paper.paper, "attest": attest.attest, "train": train.train, "list": listing.show,
-        "status": status.status, "conform": conform.conform, "compare-code": compare_code.compare_code,
-        "new": new.new, "cite": cite.cite, "doctor": doctor.doctor,
-    }  # fmt: skip
-    for name, verb in verbs.items():
-        app.command(name)(verb)
-    app.add_typer(results.results, name="results")
-    app.add_typer(data.data, name="data")
-
-
-_register()
+    app.callback(invoke_without_command=True)(_root)
+    for name, place in VERBS.items():
+        if only in ("", name):
+            module, _, function = place.partition(".")
+            app.command(name)(getattr(import_module(f"ttabench.cli.{module}"), function or module))
+    for name in GROUPS:
+        if only in ("", name):
+            app.add_typer(getattr(import_module(f"ttabench.cli.{name}"), name), name=name)
+    return app
 
 
 @cache
-def command() -> Any:
-    """All verbs, as the parser runs them; made once in a process."""
-    made = typer.main.get_command(app)
+def command(only: str = "") -> Any:
+    """The verbs of :func:`make_app`, as the parser runs them; made once in a process."""
+    made = typer.main.get_command(make_app(only))
     tidy_help(made)
     return made
 
@@ -140,7 +122,8 @@ def _main() -> None:
         with warnings.catch_warnings():
             forward_warnings(lambda warning: _complain(f"warning: {warning}"))
             refuse_empty_path(sys.argv)
-            root = command()
+            verb = "".join(sys.argv[1:2])
+            root = command(verb if verb in (*VERBS, *GROUPS) else "")
             refuse_misread(root, sys.argv)
             code = root.main(prog_name="ttabench", standalone_mode=False)
             print(end="", flush=True)  # a disk that is full says so here, and not after the end

@@ -46,6 +46,17 @@ def helped(ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str) -> dict[st
     return dict(rows)
 
 
+def test_a_verb_on_its_own_is_the_same_and_imports_no_other() -> None:
+    for name, whole in command().commands.items():
+        (alone,) = command(name).commands.values()
+        assert alone.help == whole.help
+        assert [param.opts for param in alone.params] == [param.opts for param in whole.params]
+    modules = "print(*[name for name in sys.modules if name.startswith('ttabench.cli.')])"
+    script = f"import sys; from ttabench.cli import command; command('status'); {modules}"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert loaded.stdout.split() == ["ttabench.cli._mistakes", "ttabench.cli.status"]
+
+
 @each("verb", VERBS)
 def test_the_default_that_the_help_shows_is_the_one_in_force(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch, verb: str

@@ -10,12 +10,11 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-import typer
 
 import ttabench_methods.tent as module
 from tests.unit.conftest import Output
 from tests.unit.written_commands import options_exist
-from ttabench.cli import app
+from ttabench.cli import command
 from ttabench_reports.compare import Bounds, compare
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -75,7 +74,7 @@ def test_the_workflow_of_an_author_is_ten_lines_and_says_what_to_check_once() ->
 def test_the_page_names_the_bounds_in_force() -> None:
     shown = {
         name: parameter.show_default
-        for parameter in typer.main.get_command(app).commands["compare"].params  # type: ignore[attr-defined]
+        for parameter in command().commands["compare"].params
         for name in parameter.opts
     }
     bounds, text = Bounds(), PAGE.read_text()

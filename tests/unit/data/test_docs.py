@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ttabench.cli import app
+from ttabench.cli import make_app
 from ttabench.data.catalog import dataset
 from ttabench.data.published.facts import PUBLISHED
 
@@ -31,7 +31,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for line in block.splitlines():
             program, *arguments = shlex.split(line.removeprefix("$ "))
             assert program == "ttabench"
-            done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+            done = CliRunner().invoke(make_app(), arguments, catch_exceptions=False)
             assert done.exit_code == 0, f"{line}: {done.output}"
             commands += 1
     assert commands == 9
