@@ -75,8 +75,9 @@ def row(record: Record) -> dict[str, Any]:
     """
     data, cell = record.data, record.data["cell"]
     label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, _NAMES_OF(cell))
-    details, attested = data.get("details", {}), record.attested
-    changed = () if attested else record.code_changes
+    details, changes = data.get("details", {}), record.code_changes
+    attested = bool(changes) and record.attested
+    changed = () if attested else changes
     return {
         **_ABSENT,
         "method": label, "base": method, "config": canonical_settings(cell["config"]),

@@ -67,12 +67,12 @@ class Record:
     @property
     def attested(self) -> bool:
         """Whether the code changed since then, and cells that were measured again show the same numbers."""
-        if not self.code_changes or self.attestations is NONE:
+        if self.attestations is NONE or not self.code_changes:
             return False
         now = current_source(self.data)
         return bool(now) and self.attestations.joins(self.source, self.data, self.environment, now)
 
-    @cached_property
+    @property
     def code_changes(self) -> tuple[str, ...]:
         """:attr:`changes`, also where the result is attested."""
         return code_changes(self.data, self.source, self.definitions)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import typing
+from binascii import a2b_base64
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,7 @@ def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
     Raises Damaged or another ValueError where a result is not one, or its id that of another cell.
     """
     cell = data["cell"]
-    if cell.keys() - OPTIONAL != CELL_KEYS or not cell["protocol"].keys() <= PROTOCOL.keys():
-        raise ValueError("it is not the cell of this version")
+    _check_keys(tuple(cell), tuple(cell["protocol"]))
     if data["status"] not in STATUSES or not isinstance(data["written"], float | int):
         raise ValueError("it has no status or time")
     check_values(data)
@@ -126,9 +125,16 @@ def check_result(data: dict[str, Any], quick: bool = False) -> bytes:
         return b""
     if stored_identity(cell) != data["id"]:
         raise Damaged("its id is not that of its cell")
-    correct = base64.b64decode(data.get("correct", ""), validate=True)
+    correct = a2b_base64(data.get("correct", ""), strict_mode=True)
     check_accuracy(data, correct)
     return correct
+
+
+@lru_cache(maxsize=1024)
+def _check_keys(cell: tuple[str, ...], protocol: tuple[str, ...]) -> None:
+    """Raises ValueError where these are not the keys of a cell and its protocol. Most cells share them."""
+    if {*cell} - OPTIONAL != CELL_KEYS or not {*protocol} <= PROTOCOL.keys():
+        raise ValueError("it is not the cell of this version")
 
 
 def check_accuracy(data: Mapping[str, Any], correct: bytes) -> None:
