@@ -369,6 +369,21 @@ def test_datasets_stand_side_by_side_where_one_has_another_protocol_too() -> Non
     ]  # fmt: skip
 
 
+def test_long_headings_fold_and_are_no_wider_than_their_columns() -> None:
+    frames = [cells(datasets=("digits-c",), order=order) for order in ("iid", "dirichlet(0.1)")]
+    (sheet,) = drops.drops(Report(pd.concat(frames, ignore_index=True)))
+    columns = len("Digits Digits-C Drop")
+    assert pages.over_lines(sheet) == [
+        [""],
+        ["Digits-C, severity 5"],
+        ["Digits-C, severity 5", "(dirichlet(0.1)", "order)"],
+    ]
+    assert all(len(line) <= columns for lines in pages.over_lines(sheet) for line in lines)
+    assert r"\shortstack[c]{Digits-C, severity 5\\(dirichlet(0.1)\\order)}" in printed(sheet, "page").text
+    (named,) = drops.drops(Report(cells(datasets=("my data (own)",))))
+    assert r" & \shortstack[r]{my data (own),\\clean} & my data (own) & Drop " in printed(named, "page").text
+
+
 def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own() -> None:
     frame = cells(datasets=("cifar10-c", "cifar100-c", "digits-c"))
     frame = frame[(frame["dataset"] == "digits-c") == (frame["arch"] == "cct")]

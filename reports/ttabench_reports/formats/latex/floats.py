@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttabench_reports.formats.latex.escape import escape
-from ttabench_reports.formats.latex.pages import LABEL_WIDTH, Form, pages_of, stacked
+from ttabench_reports.formats.latex.pages import LABEL_WIDTH, Form, head_lines, over_lines, pages_of, stacked
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
 
 
@@ -59,7 +59,7 @@ def _tabular(sheet: Sheet, label: int) -> str:
     columns = "".join("r" if head.align == "r" else "l" for head in sheet.heads)
     lines = [f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule"]
     if sheet.over:
-        lines += _over(sheet.over)
+        lines += _over(sheet)
     lines += [" & ".join(map(_head, sheet.heads)) + r" \\", r"\midrule"]
     for number, group in enumerate(sheet.groups):
         if number:
@@ -75,11 +75,11 @@ def _tabular(sheet: Sheet, label: int) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
-def _over(over: Sequence[tuple[str, int]]) -> list[str]:
+def _over(sheet: Sheet) -> list[str]:
     cells, rules = [], []
     at = 1
-    for text, span in over:
-        cells.append(f"\\multicolumn{{{span}}}{{c}}{{{escape(text)}}}")
+    for (text, span), folded in zip(sheet.over, over_lines(sheet), strict=True):
+        cells.append(f"\\multicolumn{{{span}}}{{c}}{{{_stack(folded, 'c')}}}")
         if text:
             rules.append(f"\\cmidrule(lr){{{at}-{at + span - 1}}}")
         at += span
@@ -87,8 +87,15 @@ def _over(over: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _head(head: Head) -> str:
-    text = escape(head.text)
-    return f"\\rotatebox{{90}}{{{text}}}" if head.rotated else text
+    return (
+        f"\\rotatebox{{90}}{{{escape(head.text)}}}" if head.rotated else _stack(head_lines(head), head.align)
+    )
+
+
+def _stack(lines: Sequence[str], align: str) -> str:
+    """Lines below each other."""
+    text = r"\\".join(map(escape, lines))
+    return text if len(lines) == 1 else f"\\shortstack[{align}]{{{text}}}"
 
 
 def _line(line: Line, heads: Sequence[Head], label: int) -> str:

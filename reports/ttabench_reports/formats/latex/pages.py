@@ -6,11 +6,12 @@ TeX does not tell the height of what it has not set yet: heights are estimated, 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet, by_column
 
 Form = Literal["page", "column"]
 
@@ -21,11 +22,39 @@ NOTE_WIDTH = {"page": 92, "column": 54}
 AGAIN = "Notes: below the first part of this table."
 LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
 SHORT = 3  # lines of a block that no page breaks, as of a method: ours, the paper's and the difference
+HEAD_WIDTH = 14  # the same for the heading of a column of numbers
 
 
 def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
     """The blocks that stand below each other in a float."""
     return sheet.narrow() if form == "column" and not sheet.wide else [sheet]
+
+
+def head_lines(head: Head) -> list[str]:
+    """The heading of a column, folded where it is much wider than a number."""
+    return _folded(head.text, HEAD_WIDTH) if head.align == "r" and not head.rotated else [head.text]
+
+
+def over_lines(sheet: Sheet) -> list[list[str]]:
+    """Each heading above several columns, folded to their width: a wider one makes their last column wide."""
+    widths = [_width(sheet, n, head) for n, head in enumerate(sheet.heads)]
+    lines, at = [], 0
+    for text, span in sheet.over:
+        lines.append(_folded(text, sum(widths[at : at + span]) + span - 1))
+        at += span
+    return lines
+
+
+def _folded(text: str, room: int) -> list[str]:
+    """In lines of at most `room` characters, broken at spaces."""
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _width(sheet: Sheet, column: int, head: Head) -> int:
+    """Characters of the widest number or line of the heading."""
+    cells = [list(by_column(line))[column] for group in sheet.groups for line in group.lines]
+    numbers = [len(cell.text + cell.after) for cell in cells if cell.span == 1]
+    return max(1 if head.rotated else max(map(len, head_lines(head))), *numbers, 1)
 
 
 def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
@@ -172,8 +201,9 @@ class _Page:
 def _frame(sheet: Sheet) -> float:
     """Height of rules and headings."""
     rotated = [len(head.text) for head in sheet.heads if head.rotated]
-    top = 4.4 * max(rotated) if rotated else LINE
-    return top + (LINE + RULE if sheet.over else 0) + 4 * RULE
+    top = 4.4 * max(rotated) if rotated else LINE * max(len(head_lines(head)) for head in sheet.heads)
+    over = LINE * max(map(len, over_lines(sheet))) + RULE if sheet.over else 0
+    return top + over + 4 * RULE
 
 
 def _line_height(line: Line, heads: Sequence[Head], label: int) -> float:
