@@ -21,8 +21,8 @@ CAPTION_WIDTH = {"page": 78, "column": 46}  # characters in a line, at the narro
 NOTE_WIDTH = {"page": 92, "column": 54}
 AGAIN = "Notes: below the first part of this table."
 LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
-SHORT = 3  # lines of a block that no page breaks, as of a method: ours, the paper's and the difference
 HEAD_WIDTH = 14  # the same for the heading of a column of numbers
+SHORT = 3  # lines of a block that no page breaks, as of a method: ours, the paper's and the difference
 
 
 def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
