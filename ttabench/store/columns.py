@@ -10,6 +10,7 @@ from sys import intern
 from typing import Any
 
 from ttabench.cell import canonical_settings
+from ttabench.provenance.staleness import StoredCode
 from ttabench.store.record import PROTOCOL, Record
 from ttabench.store.stored_environment import StoredEnvironment
 
@@ -57,47 +58,74 @@ MISSING = "missing"
 DETAILS = ("adapted", "scored_classes", "scores", "restores", "source_data", "source_used", "alarm")
 
 
-_OF_DETAILS, _OF_COST, _OF_SCORES = map(frozenset, (DETAILS, COST, SCORES))
-_ABSENT: dict[str, Any] = {
-    **PROTOCOL, **dict.fromkeys(DETAILS, ""),
-    **dict.fromkeys((*COST, *SCORES, "foreign_images", *UNKNOWN), math.nan),  # None would cost pandas a look
-}  # fmt: skip
-"""What a record may lack: most records lack most of it."""
+OWN = (
+    "corruption", "severity", "seed", "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason",
+    *COST, *SCORES, "foreign_images", *UNKNOWN, "cell_id", "written",
+)  # fmt: skip
+"""The columns in which cells differ that share everything else."""
+
+_OF_COST, _OF_SCORES = map(frozenset, (COST, SCORES))
+_ABSENT: dict[str, Any] = dict.fromkeys(OWN, math.nan)  # None would cost pandas a look
+"""What a record may lack; most records lack most of it."""
 
 
-_NAMES_OF = itemgetter("label", "method", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
+_NAMES_OF = itemgetter("label", "method", "arch", "checkpoint", "dataset", "fingerprint")
 
 
 def row(record: Record) -> dict[str, Any]:
-    """A record as one row of the cells table.
+    """A record as one row of the cells table."""
+    return {**shared(record), **own(record)}
 
-    A text that many rows share is one object: pandas hashes it once, and it takes no memory again.
-    """
+
+def own(record: Record) -> dict[str, Any]:
+    """The columns :data:`OWN` of a record, in their order."""
     data, cell = record.data, record.data["cell"]
-    label, method, arch, checkpoint, dataset, fingerprint, corruption = map(intern, _NAMES_OF(cell))
-    details, changes = data.get("details", {}), record.code_changes
-    attested = bool(changes) and record.attested
-    changed = () if attested else changes
+    details = data.get("details", {})
     return {
         **_ABSENT,
-        "method": label, "base": method, "config": canonical_settings(cell["config"]),
-        "arch": arch, "dataset": dataset, "corruption": corruption,
-        "severity": cell["severity"], "seed": cell["seed"], **_shared(cell["protocol"]),
-        "foreign": cell.get("foreign", ""), "baseline": cell.get("baseline", ""),
-        "history": " ".join(cell.get("history", ())),
+        "corruption": intern(cell["corruption"]), "severity": cell["severity"], "seed": cell["seed"],
         "n_images": data.get("n_images", 0), "clean_accuracy": data.get("clean_accuracy"),
         "accuracy": data.get("accuracy"), "seconds": data.get("seconds", 0.0),
         "status": intern(data["status"]), "reason": data.get("reason", ""),
-        **_shared(_some(details, _OF_DETAILS)),
         **(_some(details["cost"], _OF_COST) if "cost" in details else {}),
         **(_some(details["unlabelled"], _OF_SCORES) if "unlabelled" in details else {}),
         **(_unknown(details["unknown"]) if "unknown" in details else {}),
-        "about_method": record.definitions.method, "warning": details.get("source_warning", ""),
-        "stale": bool(changed), "stale_because": intern("; ".join(changed)), "attested": attested,
-        "code": intern(record.source), **_of_environment(record.environment),
-        "checkpoint": checkpoint, "fingerprint": fingerprint,
         "cell_id": record.cell_id, "written": record.written,
     }  # fmt: skip
+
+
+def shared(record: Record) -> dict[str, Any]:
+    """The other columns of a record: one object for all records that have the same.
+
+    A text that many rows share is one object too: pandas hashes it once, and it takes no memory again.
+    """
+    cell, details, changes = record.data["cell"], record.data.get("details", {}), record.code_changes
+    return _shared(
+        _NAMES_OF(cell), canonical_settings(cell["config"]), tuple(cell["protocol"].items()),
+        cell.get("foreign", ""), cell.get("baseline", ""), tuple(cell.get("history", ())),
+        tuple([details.get(name, "") for name in DETAILS]), details.get("source_warning", ""),
+        record.definitions, record.source, record.environment, changes, bool(changes) and record.attested,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _shared(
+    names: tuple[str, ...], config: str, protocol: tuple[tuple[str, Any], ...],
+    foreign: str, baseline: str, history: tuple[str, ...], details: tuple[str, ...], warning: str,
+    definitions: StoredCode, source: str, environment: StoredEnvironment, changes: tuple[str, ...],
+    attested: bool,
+) -> dict[str, Any]:  # fmt: skip
+    label, method, arch, checkpoint, dataset, fingerprint = names
+    changed = () if attested else changes
+    columns = {
+        **PROTOCOL, **dict(protocol), **dict(zip(DETAILS, details, strict=True)),
+        "method": label, "base": method, "config": config, "arch": arch, "dataset": dataset,
+        "foreign": foreign, "baseline": baseline, "history": " ".join(history),
+        "about_method": definitions.method, "warning": warning,
+        "stale": bool(changed), "stale_because": "; ".join(changed), "attested": attested,
+        "code": source, **_of_environment(environment), "checkpoint": checkpoint, "fingerprint": fingerprint,
+    }  # fmt: skip
+    return {name: intern(value) if isinstance(value, str) else value for name, value in columns.items()}
 
 
 @lru_cache(maxsize=1024)
@@ -109,11 +137,6 @@ def _of_environment(environment: StoredEnvironment) -> dict[str, Any]:
         "threads": environment.get("threads", 0),
         "versions": intern(" ".join(f"{name} {version}" for name, version in versions)),
     }  # fmt: skip
-
-
-def _shared(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """With one object for each text."""
-    return {name: intern(value) if isinstance(value, str) else value for name, value in stored.items()}
 
 
 def _some(stored: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ttabench.errors import UserError, counted
 from ttabench.plain_text import one_line
 from ttabench.provenance.staleness import UNLIKE_ROW
 from ttabench.store import Record, Store
-from ttabench.store.columns import ASKED, COLUMNS, MISSING, row
+from ttabench.store.columns import ASKED, COLUMNS, MISSING, OWN, own, shared
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.frames import CORRECT, DETAILS, ROW, TABLE, checked, flags
 from ttabench_reports.cells.missing import missing
@@ -23,7 +22,7 @@ from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 
 CELL = ["cell_id", *TABLE, *ROW, "corruption", "seed", "history"]
 """What tells two cells of a CSV file apart; those that were written by hand have no id."""
-_OF_TABLE = itemgetter(*COLUMNS)
+_Cell = tuple[dict[str, Any], tuple[Any, ...]]
 
 
 @paused()
@@ -132,19 +131,28 @@ def cells_of(records: Iterable[Record]) -> pd.DataFrame:
     return _frame(map(_cell, records))
 
 
-def _frame(cells: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
-    return pd.DataFrame(list(cells), columns=[*COLUMNS, CORRECT, DETAILS])
+def _frame(cells: Iterable[_Cell]) -> pd.DataFrame:
+    """What cells share is made into columns once, and then repeated."""
+    rows = list(cells)
+    numbers: dict[int, int] = {}
+    of_row = [numbers.setdefault(id(same), len(numbers)) for same, _ in rows]
+    distinct = {id(same): same for same, _ in rows}.values()
+    names = [name for name in COLUMNS if name not in OWN]
+    repeated = pd.DataFrame([[same[name] for name in names] for same in distinct], columns=names)
+    frame = pd.DataFrame([values for _, values in rows], columns=[*OWN, CORRECT, DETAILS])
+    frame = pd.concat([repeated.take(of_row).set_axis(frame.index), frame], axis=1)
+    return frame[[*COLUMNS, CORRECT, DETAILS]]
 
 
-def _cell(record: Record) -> tuple[Any, ...]:
-    """A record as a row of :data:`COLUMNS`, :data:`CORRECT` and :data:`DETAILS`.
+def _cell(record: Record) -> _Cell:
+    """What a record shares with others, and its values of :data:`OWN`, :data:`CORRECT`, :data:`DETAILS`.
 
     Of a long stream without the correctness: its images come again and again, so they are no sample, and
     intervals and tests over them would be wrong.
     """
-    stored = row(record)
-    correct = b"" if stored["stream"] else record.correct
-    return (*_OF_TABLE(stored), correct, record.data.get("details", {}))
+    same = shared(record)
+    correct = b"" if same["stream"] else record.correct
+    return same, (*own(record).values(), correct, record.data.get("details", {}))
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from ttabench.observe.unknown import CERTAINTIES, FIGURES
 from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store, Writer, load_frame
-from ttabench.store.columns import COLUMNS, COST, SCORES
+from ttabench.store.columns import COLUMNS, COST, OWN, SCORES, own, shared
 from ttabench.store.manifest import checksum
 from ttabench.store.results_folder import PLAN, _is_free
 from ttabench.store.writer import environment
@@ -105,6 +105,16 @@ def test_columns_have_the_same_type_whatever_is_in_them(store: Store, result: Re
     assert kinds[0] == kinds[1] == kinds[2]
     assert {kinds[0][name] for name in (*COST, *SCORES, "accuracy", "increase")} == {"float64"}
     assert {kinds[0][name] for name in ("seed", "n_images")} == {"int64"}
+
+
+def test_what_cells_share_is_one_object(store: Store, result: Result) -> None:
+    others: tuple[dict[str, Any], ...] = ({"corruption": "snow"}, {"seed": 7}, {"dataset": "digits-c[100]"})
+    fill(store, result, *(replace(result, cell=replace(result.cell, **other)) for other in others))
+    first, snow, seed, other = store.records()
+    assert shared(first) is shared(snow) is shared(seed)
+    assert shared(other) != shared(first)
+    assert {*shared(first)} == {*COLUMNS} - {*OWN}
+    assert [*own(first)] == [*OWN]
 
 
 def test_the_increase_is_over_source_on_the_same_images_and_weights(store: Store, result: Result) -> None:
