@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,16 +125,23 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
 
 def as_csv(frame: pd.DataFrame) -> str:
     """What pandas' `to_csv` writes, in a third of the time: most texts stand in a column many times."""
-    columns = [_fields(column) for _, column in frame.items()]
     head = ",".join(_quoted(str(name)) for name in frame)
+    fields = [_fields(column) for _, column in frame.items()]
+    columns: list[Iterable[str]] = []
+    for same, some in itertools.groupby(fields, lambda one: len(one) == 1):
+        if same:  # columns beside each other with one value each are put together once
+            text = ",".join(itertools.chain.from_iterable(some))
+            columns.append(itertools.repeat(text, len(frame)))
+        else:
+            columns += some
     return "\n".join([head, *map(",".join, zip(*columns, strict=True)), ""])
 
 
 def _fields(column: pd.Series[Any]) -> list[str]:
-    """The fields of a column; empty where it has no value."""
+    """The fields of a column, empty where it has no value; a single one where all are the same."""
     absent = column.isna()
     if absent.all():
-        return [""] * len(column)
+        return [""]
     keys = values = column.tolist()
     if column.dtype == float:
         keys = column.to_numpy().view("int64").tolist()  # 0.0 and -0.0 are equal
@@ -143,7 +150,7 @@ def _fields(column: pd.Series[Any]) -> list[str]:
     fields = {key: _quoted(str(value)) for key, value in dict(zip(keys, values, strict=True)).items()}
     if absent.any():
         fields |= dict.fromkeys(itertools.compress(keys, absent), "")
-    return [fields[key] for key in keys]
+    return [*fields.values()] if len(fields) == 1 else [*map(fields.__getitem__, keys)]
 
 
 def _quoted(field: str) -> str:
