@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ttabench.store.record_values import BINS
 from ttabench_reports.cells.frames import DETAILS
 
 KEYS = ("count", "confidence", "correct")
@@ -52,7 +54,8 @@ def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
     stored = [one.get("calibration") if isinstance(one, dict) else None for one in details]
     if not any(stored):
         return {}
-    bins = np.array([[one[key] for key in KEYS] for one in stored if one], float)  # (cells, 3, BINS)
+    numbers_of_bins = chain.from_iterable(one[key] for one in stored if one for key in KEYS)
+    bins = np.fromiter(numbers_of_bins, float).reshape(-1, len(KEYS), BINS)  # of each cell
     errors = 100 * np.abs(bins[:, 1] - bins[:, 2]).sum(axis=1) / bins[:, 0].sum(axis=1)
     places = list(zip(ok["row"].tolist(), ok["corruption"].to_numpy().tolist(), strict=True))
     numbers: dict[tuple[int, str], int] = {}
