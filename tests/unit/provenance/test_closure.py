@@ -157,6 +157,20 @@ def test_a_name_that_a_package_passes_on_means_what_it_passes_on() -> None:
     assert reached(texts | {"p.inner": "def g(): return 2"}).source != before.source
 
 
+def test_a_name_that_came_by_a_star_means_what_it_passes_on() -> None:
+    texts = {
+        "m": "from p import g\ndef f(): return g()",
+        "p": "from p.one import *\nfrom p.other import *",
+        "p.one": "def h(): return 1",
+        "p.other": "def g(): return 1",
+    }
+    before = reached(texts)
+    assert ("p.other", "g", "") in before.texts
+    assert ("p", WHOLE, "") not in before.texts
+    assert reached(texts | {"p.other": "def g(): return 2"}).source != before.source
+    assert reached(texts | {"p.one": "def h(): return 2"}).source == before.source
+
+
 def test_what_a_package_makes_when_it_is_asked_for_counts_whole() -> None:
     texts = {"m": "from p import g\ndef f(): return g()", "p": "def __getattr__(name): return 1"}
     assert ("p", WHOLE, "") in reached(texts).texts

@@ -57,6 +57,12 @@ def test_random_numbers_and_memory_that_is_only_reserved() -> None:
     assert digest(drawn(0)) == digest(drawn(0))
     assert digest(drawn(0)) != digest(drawn(1))
 
+    def held(value: float) -> Callable[[], object]:
+        memory = torch.full((8,), value)
+        return lambda: torch.empty(0).set_(memory)
+
+    assert digest(held(1.0)) == digest(held(2.0))
+
 
 def test_reserved_memory_is_zero_in_every_run() -> None:
     with Operations():

@@ -228,6 +228,11 @@ def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> Non
     ]
 
 
+def test_a_module_of_python_itself_has_no_file() -> None:
+    assert module_file("sys") is None
+    assert module_file("zipimport") is None  # its name of a file is "frozen"
+
+
 def test_what_is_outside_is_there() -> None:
     """A name that is gone would leave nothing out."""
     for name in roots.OUTSIDE:
