@@ -82,5 +82,7 @@ def test_a_method_that_loses_more_than_half_of_what_source_has_is_marked() -> No
     assert harm_alarm(source, data, draw < 0.6) == ""
     assert harm_alarm(source, Labelled(images, (labels + 1) % 3), draw < 0.05) == ""  # Source is wrong too
     assert harm_alarm(source, data, draw[:5] < 0.2) == ""  # too few
+    assert harm_alarm(source, data, np.zeros(16, bool)) == ""  # 16 is four standard errors, and no more
+    assert harm_alarm(source, data, np.zeros(17, bool))
     two = Labelled(images, np.where(labels == 2, 0, labels))
     assert "harm" in harm_alarm(source, two, draw < 0.2, scored_classes=(0, 1))

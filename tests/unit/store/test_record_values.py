@@ -39,6 +39,12 @@ def test_what_ttabench_writes_passes() -> None:
     assert DETAILS["calibration"].keys() == set(OF_BINS)
 
 
+@each("name, value", [("accuracy", 100.5), ("clean_accuracy", 100.5), ("clean_accuracy", -0.5)])
+def test_a_number_beyond_its_range_is_damaged(name: str, value: float) -> None:
+    with pytest.raises(Damaged, match=f"its {name} is {value}"):
+        check_values(record() | {name: value})
+
+
 ROW = [1.0] * BINS
 
 
