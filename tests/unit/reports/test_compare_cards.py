@@ -170,6 +170,12 @@ def test_source_settings_and_keys_of_later_versions(runs: tuple[Path, Path]) -> 
     assert len(result) == 4
 
 
+def test_the_code_of_both_is_a_difference_where_neither_is_installed(runs: tuple[Path, Path]) -> None:
+    for path, source in zip(runs, "ab", strict=True):
+        edited(path, lambda record, source=source: record.update(source=source * 64))
+    assert keys(diff(*runs).differences) == {"source": ("a" * 64, "b" * 64)}
+
+
 def test_that_images_are_files_is_no_difference(runs: tuple[Path, Path]) -> None:
     """The data say it, and earlier versions did not store it."""
 

@@ -87,14 +87,19 @@ def test_tests_against_source_are_corrected_for_their_number() -> None:
     assert [result[id(row(table, m))].p_source for m in methods[1:]] == pytest.approx(expected, rel=1e-5)
 
 
-def test_an_interval_of_an_accuracy_ends_at_100_percent() -> None:
+def test_an_interval_of_an_accuracy_ends_at_0_and_at_100_percent() -> None:
     frame = cells(("source", "tent"), ("cct",), corruptions=("fog",))
-    right = np.arange(IMAGES) >= 2
-    frame = frame.assign(
-        correct=[np.packbits(right).tobytes()] * 2, accuracy=100 * float(right.mean()), n_images=IMAGES
-    )
-    table = one(frame)
-    assert evidence.findings(table)[id(row(table, "tent"))].interval[1] == 100.0
+    for at, end, right in ((0, 0.0, np.arange(IMAGES) < 2), (1, 100.0, np.arange(IMAGES) >= 2)):
+        frame = frame.assign(
+            correct=[np.packbits(right).tobytes()] * 2, accuracy=100 * float(right.mean()), n_images=IMAGES
+        )
+        table = one(frame)
+        assert evidence.findings(table)[id(row(table, "tent"))].interval[at] == end
+
+
+def test_a_record_is_there_where_anything_was_tested() -> None:
+    assert evidence.Finding(wins=1, losses=1).record == "1/0/1"
+    assert evidence.Finding(wins=1, ties=1, losses=2).record == "1/1/2"
 
 
 @pytest.mark.parametrize("p_value", [0.0, math.nan])

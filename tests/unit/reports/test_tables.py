@@ -377,6 +377,7 @@ def test_another_stream_is_another_table_that_names_the_difference(
         ("mode", "offline", "offline"),
         ("batch_size", 16, "batch size 16"),
         ("config", '{"lr":0.01,"steps":2}', "lr=0.01,steps=2"),
+        ("config", '{"lr":0.001,"steps":2}', "(steps=2)"),
     ],
 )
 def test_another_setting_is_another_row_that_names_the_difference(

@@ -43,6 +43,7 @@ def test_figures_are_means_over_corruptions_and_seeds(tmp_path: Path) -> None:
             assert getattr(line, name) == pytest.approx(of_row[name].mean(), abs=1e-4, nan_ok=True)
     assert set(written["foreign_images"]) == {360}
     assert set(written["contamination"]) == {"cifar10.1(0.5)"}
+    assert set(written["table"]) == {table.title for table in Report(frame).tables}
 
 
 def test_a_row_that_lacks_the_figures_of_a_cell_is_left_out() -> None:
