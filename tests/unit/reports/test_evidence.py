@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest, rankdata, ttest_1samp
 
-from tests.unit.made_cells import cells, where, with_correctness
+from tests.unit.made_cells import cells, spoil, where, with_correctness
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence import stats
@@ -251,6 +251,16 @@ def test_two_trainings_of_an_architecture_are_ranked_as_if_alone() -> None:
         f"Digits-C, severity 5: CCT, weights {w}" for w in ("aaaa1111",) * 2 + ("bbbb2222",) * 2
     ]
     assert [one.title for one in rankings(Report(parts[0]))] == ["Digits-C, severity 5: CCT"] * 2
+
+
+def test_a_corruption_without_all_its_seeds_is_neither_won_nor_lost() -> None:
+    frame = with_correctness(cells(("source", "tent"), ("cct",), seeds=(0, 1)), IMAGES, {"tent": 0.3})
+    part = spoil(frame, "failed", "no memory", method="tent", corruption=CORRUPTIONS[0], seed=1)
+    records = []
+    for cells_of in (frame, part):
+        table = one(cells_of)
+        records.append(evidence.findings(table)[id(row(table, "tent"))].record)
+    assert records == [f"{len(CORRUPTIONS)}/0/0", f"{len(CORRUPTIONS) - 1}/0/0"]
 
 
 def test_without_correctness_nothing_is_claimed() -> None:
