@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import protocol
@@ -21,9 +21,10 @@ from ttabench_reports.tables.table import OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
-LEFT, RIGHT, HEADING, BODY, TICKS = 0.36, 0.06, 0.17, 1.9, 0.2
+LEFT, RIGHT, HEADING, BODY, TICKS = 0.44, 0.06, 0.17, 1.9, 0.2
 BOTTOM = 0.12
 PANELS = 3  # in a figure
+LEAST_RANGE = 1.0  # points: a panel's smallest, so that numbers at its ticks have a decimal at most
 ALL_NAMED = 8  # dots in each panel, up to which all have their names
 
 
@@ -98,6 +99,7 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points, *, all_named: bool) 
         colour, marker = dot(row)
         axes.plot(x, y, marker, color=colour, markersize=2.8, markeredgewidth=0, zorder=2)
     axes.margins(y=0.09)
+    _widen(axes)
     axes.grid(True)
     low, high = axes.get_xlim()
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
@@ -110,6 +112,14 @@ def _panel(axes: Axes, rows: Sequence[Row], points: Points, *, all_named: bool) 
         for text, row, point in zip(_labels(rows), rows, points, strict=True)
     ]
     write_labels(axes, points, texts, [_steps(front) for front in fronts.values()])
+
+
+def _widen(axes: Axes) -> None:
+    """Show at least :data:`LEAST_RANGE` points, at ticks with short numbers."""
+    low, high = axes.get_ylim()
+    room = max(LEAST_RANGE - (high - low), 0.0) / 2
+    axes.set_ylim(low - room, high + room)
+    axes.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
 
 
 def _of_each_mode(rows: Sequence[Row]) -> dict[bool, list[int]]:

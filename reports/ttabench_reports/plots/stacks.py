@@ -145,6 +145,5 @@ def name_x_axis(axes: Axes, what: str, table: Table) -> None:
     place = axes.get_position()
     middle = WIDTH * (place.x0 + place.x1) / 2
     room = 2 * min(middle, WIDTH - middle)
-    full = f"{what}, {table.heading}"
-    fits = text_width(full) <= room
-    axes.set_xlabel(full if fits else f"{what}, {table.short_heading}", labelpad=1.5)
+    names = (f"{what}, {table.heading}", f"{what}, {table.short_heading}")
+    axes.set_xlabel(next((name for name in names if text_width(name) <= room), what), labelpad=1.5)

@@ -222,6 +222,25 @@ def test_a_long_difference_between_tables_is_not_cut_off(
         assert long in drawing.caption + drawing.title
 
 
+def test_a_long_name_of_a_dataset_is_not_cut_off() -> None:
+    frame = cells(datasets=("photographs-of-products-in-warehouses-at-night",), corruptions=CORRUPTIONS)
+    for kind in ("bars", "ranks"):
+        for drawing in drawn(Report(frame), kind):
+            assert list(outside(drawing.figure)) == [], drawing.about
+
+
+def test_accuracies_at_a_cost_that_hardly_differ_have_short_numbers_beside_them() -> None:
+    frame = cells(
+        FEW, ("cct",), corruptions=("fog",), accuracy=lambda row: 77.98 + 0.01 * FEW.index(row["base"])
+    )
+    (drawing,) = drawn(Report(frame), "cost")
+    (axes,) = drawing.figure.axes
+    assert list(outside(drawing.figure)) == []
+    low, high = axes.get_ylim()
+    assert high - low >= costs.LEAST_RANGE
+    assert all(len(text.get_text()) <= len("100.2") for text in axes.get_yticklabels())
+
+
 def test_names_are_those_of_papers(many: Report) -> None:
     for kind in plots.DRAWN:
         for drawing in drawn(many, kind):
