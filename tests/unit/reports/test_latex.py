@@ -25,7 +25,7 @@ from ttabench_reports.formats.latex import pages
 from ttabench_reports.formats.latex.escape import SPECIAL
 from ttabench_reports.formats.latex.floats import printed
 from ttabench_reports.sheets import drops, every, means, methods, per_corruption, severities
-from ttabench_reports.sheets.sheet import Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.sheets.words import GIVEN
 
 NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"
@@ -203,6 +203,15 @@ def test_quotation_marks_open_and_close_and_code_has_no_backticks() -> None:
     assert latex.escape("`x`") == r"\textasciigrave{}x\textasciigrave{}"
     sheet = methods.given(Report(cells(MANY)))
     assert not any("`" in cell.text for group in sheet.groups for line in group.lines for cell in line)
+
+
+def test_rows_of_running_text_stand_apart_and_keep_their_spaces() -> None:
+    heads = [Head("Method", "l"), Head("Settings", "p", width=0.2), Head("Differs", "p", width=0.3)]
+    lines = [[Entry(name), Entry("k: 0 = all, a_b=1"), Entry("none")] for name in ("A", "B", "C")]
+    text = printed(Sheet("made", "Made", "", heads, [Group("", [lines])]), "page").text
+    assert text.count(r"\addlinespace[2pt]") == 2
+    assert re.sub(r"\\allowbreak{}", "", text).count(r"k: 0 = all, a\_b=1") == 3
+    assert r"\allowbreak " not in text  # TeX would take the space for the end of the command
 
 
 def test_source_has_no_spread_of_zeros() -> None:

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttabench_reports.formats.latex.escape import escape
-from ttabench_reports.formats.latex.pages import LABEL_WIDTH, Form, head_lines, over_lines, pages_of, stacked
+from ttabench_reports.formats.latex.pages import (
+    LABEL_WIDTH,
+    ROW_SPACE,
+    Form,
+    head_lines,
+    over_lines,
+    pages_of,
+    stacked,
+)
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
 
 
@@ -57,6 +65,7 @@ def _float(sheet: Sheet, form: Form, number: int) -> str:
 
 def _tabular(sheet: Sheet, label: int) -> str:
     columns = "".join("r" if head.align == "r" else "l" for head in sheet.heads)
+    running = any(head.align == "p" for head in sheet.heads)
     lines = [f"\\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule"]
     if sheet.over:
         lines += _over(sheet)
@@ -71,8 +80,15 @@ def _tabular(sheet: Sheet, label: int) -> str:
         for position, block in enumerate(group.blocks):
             if position:
                 lines.append(r"\addlinespace[3pt]")
-            lines += [_line(line, sheet.heads, label) + r" \\" for line in block]
+            rows = [_line(line, sheet.heads, label) + r" \\" for line in block]
+            lines += _spaced(rows) if running else rows
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _spaced(rows: Sequence[str]) -> list[str]:
+    """Rows of several lines with a little space between them, so that it is seen where each begins."""
+    between = f"\\addlinespace[{ROW_SPACE:g}pt]"
+    return [part for row in rows for part in (between, row)][1:]
 
 
 def _over(sheet: Sheet) -> list[str]:
@@ -120,8 +136,8 @@ def _cell(cell: Entry, head: Head, label: int) -> str:
     if cell.span > 1:
         return f"\\multicolumn{{{cell.span}}}{{{'l' if cell.left else 'r'}}}{{{text}}}"
     if head.align == "p" and cell.text:
-        text = text.replace(r"\_", r"\_\allowbreak ").replace("=", r"=\allowbreak ")  # long settings
-        return f"\\parbox[t]{{{head.width:.2f}\\linewidth}}{{\\raggedright {text}\\strut}}"
+        text = text.replace(r"\_", r"\_\allowbreak{}").replace("=", r"=\allowbreak{}")  # long settings
+        return f"\\parbox[t]{{{head.width:.2f}\\linewidth}}{{\\raggedright {text}\\strut}}\\hspace{{4pt}}"
     if head.align == "l" and len(cell.text) > label:
         longest = max(map(len, cell.text.split())) + len(cell.marks)
         return f"\\parbox[t]{{{max(0.45 * label, 0.6 * longest):.1f}em}}{{\\raggedright {text}\\strut}}"

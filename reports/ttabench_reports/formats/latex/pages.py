@@ -17,6 +17,7 @@ Form = Literal["page", "column"]
 
 TALLEST = 540.0  # points: less than the text height of common classes
 LINE, RULE, CAPTION, NOTE = 9.6, 4.0, 12.0, 9.5  # heights in points
+ROW_SPACE = 2.0  # points between rows of running text
 CAPTION_WIDTH = {"page": 78, "column": 46}  # characters in a line, at the narrowest
 NOTE_WIDTH = {"page": 92, "column": 54}
 AGAIN = "Notes: below the first part of this table."
@@ -213,4 +214,5 @@ def _line_height(line: Line, heads: Sequence[Head], label: int) -> float:
             lines.append(math.ceil(len(cell.text) / (head.width * 90)))
         elif head.align == "l" and cell.span == 1:
             lines.append(math.ceil(len(cell.text) / label))
-    return LINE * max(lines) + (2 if max(lines) > 1 else 0)
+    spaced = max(lines) > 1 or any(head.align == "p" for head in heads)
+    return LINE * max(lines) + ROW_SPACE * spaced
