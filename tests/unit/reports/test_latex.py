@@ -300,6 +300,22 @@ def test_long_tables_break_and_each_footnote_stands_once(many: pd.DataFrame) -> 
         assert "Increase" not in first
 
 
+@pytest.mark.parametrize("form", ["page", "column"])
+def test_no_row_of_a_block_stands_alone_on_a_page(form: pages.Form) -> None:
+    heads = [Head("Method", "l"), Head("Accuracy")]
+    for above in range(2, 120):  # a page ends at each row of the second block once
+        blocks = [[[Entry(f"{block}{k}"), Entry("70.0")] for k in range(above)] for block in "AB"]
+        sheet = Sheet("made", "Made", "", heads, [Group("", blocks)])
+        parts = [page for page, _ in pages.pages_of(sheet, form)]
+        assert [line for part in parts for group in part.groups for line in group.lines] == [
+            line for block in blocks for line in block
+        ]
+        alone = [
+            block for part in parts for group in part.groups for block in group.blocks if len(block) == 1
+        ]
+        assert not alone, above
+
+
 def test_every_table_has_the_difference_of_the_printed_numbers() -> None:
     values = {"source": 61.449, "tent": 72.451}  # 11.002 apart
     frame = cells(("source", "tent"), accuracy=lambda row: values[row["base"]]).assign(clean_accuracy=98.449)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,7 +23,6 @@ NOTE_WIDTH = {"page": 92, "column": 54}
 AGAIN = "Notes: below the first part of this table."
 LABEL_WIDTH = {"page": 26, "column": 16}  # characters of a method's name in a line; longer ones fold
 HEAD_WIDTH = 14  # the same for the heading of a column of numbers
-SHORT = 3  # lines of a block that no page breaks, as of a method: ours, the paper's and the difference
 
 
 def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
@@ -89,7 +88,7 @@ def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """Lines that stay together: a method's, its spread's and its increase's, or a short block.
+    """Lines that stay together: a method's, its spread's and its increase's, and others by `_no_row_alone`.
 
     group, block  their numbers.
     above         the text of the first column, where an earlier line gives it.
@@ -105,14 +104,28 @@ class _Cluster:
 
 
 def _clusters(sheet: Sheet, form: Form, blocks: int) -> Iterator[_Cluster]:
+    def height_of(lines: Sequence[Line]) -> float:
+        return blocks * sum(_line_height(line, sheet.heads, LABEL_WIDTH[form]) for line in lines)
+
     for g, group in enumerate(sheet.groups):
         for b, block in enumerate(group.blocks):
             above = ""
-            for lines in [block] if len(block) <= SHORT else _together(block, sheet.labels):
-                height = blocks * sum(_line_height(line, sheet.heads, LABEL_WIDTH[form]) for line in lines)
+            for lines in _no_row_alone(list(_together(block, sheet.labels)), height_of):
+                height = height_of(lines)
                 marks = frozenset(mark for line in lines for cell in line for mark in cell.marks)
                 yield _Cluster(lines, g, b, above, height, marks)
                 above = next((line[0].text for line in reversed(lines) if line[0].text), above)
+
+
+def _no_row_alone(rows: list[list[Line]], height: Callable[[Sequence[Line]], float]) -> list[list[Line]]:
+    """A block's first rows as one, and its last rows: a page neither ends nor begins with one of them alone.
+
+    So up to three rows are one. Very high rows may stand alone.
+    """
+    for ends in (slice(0, 2), slice(-2, None)):
+        if len(rows) > 1 and height(joined := [line for row in rows[ends] for line in row]) < TALLEST / 4:
+            rows[ends] = [joined]
+    return rows
 
 
 def _together(lines: Sequence[Line], labels: int) -> Iterator[list[Line]]:
