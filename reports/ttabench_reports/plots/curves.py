@@ -134,8 +134,8 @@ def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
 
 def _label(rows: Sequence[Row]) -> str:
     """The name of a curve, without settings where they differ between the panels; with the flags of each."""
-    name = rows[0].name if len({row.name for row in rows}) == 1 else rows[0].name.partition(" [")[0]
-    return name + "".join(legend_of(rows))
+    names = [row.plain_name for row in rows]
+    return (names[0] if len(set(names)) == 1 else names[0].partition(" [")[0]) + "".join(legend_of(rows))
 
 
 def _columns(labels: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
 from ttabench_reports.sheets.severities import severities
 from ttabench_reports.tables import families
-from ttabench_reports.tables.table import LEGEND, STALE, Row
+from ttabench_reports.tables.table import LEGEND, OFFLINE, STALE, Row
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
@@ -461,6 +461,18 @@ def test_a_legend_over_panels_has_the_flags_of_each() -> None:
     assert [axes.get_title(loc="left") for axes in drawing.figure.axes[:2]] == ["ResNet18", "CCT"]
     assert {f"TENT{STALE}", "Source"} <= set(texts(drawing.figure))
     assert LEGEND[STALE] in drawing.caption
+
+
+def test_a_legend_says_offline_once() -> None:
+    online = measured(("source", "tent"))
+    offline = online[online["method"] == "tent"].assign(mode="offline")
+    both = pd.concat([online, offline], ignore_index=True)
+    report = Report(both.assign(cell_id=[f"{k:064x}" for k in range(len(both))]))
+    drawings = drawn(report, "reliability")
+    assert drawings
+    for drawing in drawings:
+        (legend,) = drawing.figure.legends
+        assert {text.get_text() for text in legend.get_texts()} == {"Source", "TENT", f"TENT{OFFLINE}"}
 
 
 def test_of_thirty_methods_six_are_in_colour_and_the_others_are_named(many: Report) -> None:
