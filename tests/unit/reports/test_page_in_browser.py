@@ -130,8 +130,35 @@ def test_paper_has_what_is_shown_with_its_caption_and_no_controls(
             assert not script(browser, "return document.querySelector(arguments[0]).offsetParent", each)
         assert "Mean accuracy (%) over the corruptions: Digits-C, severity 3; ResNet18." in shown
         assert "Digits-C, severity 5: accuracy" not in shown
+        assert "Point at a number" not in shown
         wide, room = script(browser, "return [document.documentElement.scrollWidth, innerWidth]")
         assert wide <= room
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_on_paper_a_plot_fits_a_page_and_heads_are_repeated(browser: Any, written: Path) -> None:
+    browser.get(written.as_uri())
+    script(browser, "return ready")
+    script(
+        browser,
+        "await Promise.all([...document.querySelectorAll('figure img')].map((image) => image.decode()))",
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        # Even the highest plot, beside the long caption of a sweep of everything.
+        script(browser, "document.querySelector('figure img').style.height = '2000px'")
+        room = (210 - 2 * 12 - 60) / 25.4 * 96  # CSS pixels: A4 across, its margins, and the caption
+        heights = script(
+            browser, "return [...document.querySelectorAll('figure img')].map((image) => image.offsetHeight)"
+        )
+        assert heights
+        assert max(heights) <= room
+        # Chromium repeats the head of a table on the next page only if no box in it is a control.
+        displays = (
+            "return [...document.querySelectorAll('thead button')].map((b) => getComputedStyle(b).display)"
+        )
+        assert set(script(browser, displays)) == {"contents"}
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
