@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 FORMATS = "csv,latex,markdown,plots,html,ablation"
 MAY_BE_NONE = "ablation"  # the format that not all results have
 MANY = 10  # files that a terminal lists by name; more are counted by kind
+DOCUMENTS = {
+    "all.tex": "the main tables",
+    "appendix.tex": "all other tables",
+    "ablations.tex": "the ablations",
+    "plots.tex": "the plots",
+}
+"""Documents that compile as they stand → what is in them."""
 
 
 @paused()
@@ -168,10 +175,12 @@ def _list(files: Sequence[Path], folder: Path) -> None:
             print(printable(str(path)))
     if folder / "results.html" in files:
         print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
-    if folder / "all.tex" in files:  # it reads its tables from the folder that LaTeX runs in
-        go = f"cd {quote(printable(str(folder)))}"
-        print(f"PDF of the main tables: {go} && pdflatex all.tex", file=sys.stderr)
-        print(f"PDF of all other tables: {go} && pdflatex appendix.tex", file=sys.stderr)
+    go = (
+        f"cd {quote(printable(str(folder)))}"  # a document reads its parts from the folder that LaTeX runs in
+    )
+    for document, what in DOCUMENTS.items():
+        if folder / document in files:
+            print(f"PDF of {what}: {go} && pdflatex {document}", file=sys.stderr)
 
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
