@@ -519,3 +519,12 @@ def test_logits_that_are_no_numbers_are_named_with_their_batch(
     with pytest.raises(UnusableModel) as problem:
         evaluate(toy(), data(), Protocol(), 0)
     assert str(problem.value) == f"batch 1: the model returned {kind} logits"
+
+
+def test_a_later_batch_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_is_nan(self: Toy, x: Tensor) -> Tensor:
+        return torch.full((len(x), CLASSES), 0.0 if len(x) == 4 else torch.nan)
+
+    monkeypatch.setattr(Toy, "adapt", last_is_nan)
+    with pytest.raises(UnusableModel, match=r"^batch 3: "):  # of 4, 4 and 2 images
+        evaluate(toy(), data(), Protocol(batch_size=4), 0)

@@ -172,6 +172,13 @@ def test_memory_is_taken_once() -> None:
     assert len(vars(made)["_rows"]) <= 128
 
 
+def test_what_the_scorer_refuses_is_not_noted() -> None:
+    method, made = Own(), Certainties(4)
+    for refused in (None, torch.randn(3), torch.randn(5, 3)):
+        made.note(method, refused)
+    assert made._noted == 0
+
+
 @each("share", ["0.2", "0.5", "0.04"])
 @each("order", ["iid", "dirichlet(0.3)"])
 def test_foreign_places_are_those_of_the_stream(share: str, order: str) -> None:

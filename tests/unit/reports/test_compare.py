@@ -21,7 +21,7 @@ from ttabench.store import Store
 from ttabench.system.checked_lines import decode, encode
 from ttabench_reports.cells.load import read as load_cells
 from ttabench_reports.compare import as_json, compare, render
-from ttabench_reports.compare.one_sided_tests import smallest_fall
+from ttabench_reports.compare.one_sided_tests import smallest_fall, typical_smallest_fall
 from ttabench_reports.compare.sides import side
 from ttabench_reports.evidence.stats import mcnemar
 from ttabench_reports.formats.csv_files import write_cells
@@ -440,6 +440,13 @@ def test_the_smallest_fall_is_where_the_test_begins_to_confirm(
     lost = (total + round(found * n_images / 100)) // 2
     assert mcnemar(np.array([lost]), np.array([total - lost]), alternative="less")[0] <= level
     assert mcnemar(np.array([lost - 1]), np.array([total - lost + 1]), alternative="less")[0] > level
+
+
+def test_the_typical_smallest_fall_is_at_the_level_of_one_of_the_tests() -> None:
+    changed, n_images = np.array([20, 60, 200]), np.full(3, 600)
+    assert typical_smallest_fall(changed, n_images, 0.05, 0) == smallest_fall(60, 600, 0.05)
+    assert typical_smallest_fall(changed, n_images, 0.05, 3) == smallest_fall(60, 600, 0.05 / 3)
+    assert smallest_fall(60, 600, 0.05 / 3) > smallest_fall(60, 600, 0.05)
 
 
 def test_the_smallest_fall_that_could_be_shown_is_said() -> None:
