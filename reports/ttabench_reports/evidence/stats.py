@@ -176,14 +176,10 @@ class Spread:
         mean, images, seeds = (np.array([value]) for value in (self.mean, self.images, self.seeds))
         return float(_p_values(mean, images, seeds, self.n_images, self.n_seeds)[0])
 
-    def interval(self, draws: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
-        """(low, high). draws: :func:`bootstrap_means` of the values' mean over the seeds, (times,)."""
-        low, high = percentiles(draws, confidence)
-        return self.between(float(low), float(high), confidence)
-
     def between(self, low: float, high: float, confidence: float = 0.95) -> tuple[float, float]:
-        """:meth:`interval`, from the :func:`percentiles` of the draws.
+        """The interval (low, high), from :func:`percentiles` of the draws of the mean.
 
+        These draws are :func:`bootstrap_means` of the values' mean over the seeds, (times,).
         With one or two seeds: the bootstrap's percentile interval over images, without the randomness of
         seeds. With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). With more
         seeds: the half widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou
