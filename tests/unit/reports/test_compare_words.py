@@ -179,6 +179,15 @@ def test_stale_results_are_listed_under_a_heading_of_their_own() -> None:
     assert [part.style for part in parts if str(part) == heading] == ["bold"]
 
 
+def test_stale_results_are_listed_by_method() -> None:
+    stale = {("tent", "b.py changed"): 1, ("sar", "a.py changed"): 2}
+    outcome = compare(cells(), replace(side(cells()), stale=stale))
+    assert outcome.stale == (
+        "2 cells of sar in the candidate: a.py changed.",
+        "1 cell of tent in the candidate: b.py changed.",
+    )
+
+
 def test_falls_by_chance_have_a_heading_of_their_own() -> None:
     outcome = with_everything()
     chance = outcome.cells.assign(verdict=outcome.cells["verdict"].replace("fell", "chance"))
