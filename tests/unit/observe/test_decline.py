@@ -28,6 +28,11 @@ def test_a_fall_is_told_with_both_accuracies() -> None:
     )
 
 
+def test_both_ends_of_a_stream_need_twenty_images() -> None:
+    assert course(1.0, 0.5, 0.0, batch=20).alarm()
+    assert course(1.0, 0.5, 0.0, batch=19).alarm() == ""
+
+
 @each(
     "accuracies",
     [(0.06, 0.1, 0.2, 0.4, 0.6), (0.6, 0.6, 0.5, 0.55, 0.5), (0.72,) * 5, (0.1, 0.02, 0.0), (1.0,), ()],
