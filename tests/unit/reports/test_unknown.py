@@ -59,7 +59,11 @@ def made(frame: pd.DataFrame) -> list[Sheet]:
 
 def test_figures_are_no_means_where_a_seed_failed() -> None:
     """As for the accuracy: every seed of every corruption, or no mean."""
-    bins = {"calibration": {"count": [4.0], "confidence": [3.0], "correct": [2.0]}}
+    bins = {
+        "calibration": {
+            key: [n, *[0.0] * 14] for key, n in (("count", 4.0), ("confidence", 3.0), ("correct", 2.0))
+        }
+    }
     frame = contaminated()
     frame = frame[frame["severity"] == 5].assign(details=[bins] * (len(frame) // 2))
 
