@@ -367,6 +367,16 @@ def test_moving_average_starts_with_the_first_value() -> None:
     assert tta.moving_average(average, torch.zeros(2), 0.75).tolist() == [0.75, 1.5]
 
 
+def test_a_pull_of_the_whole_way_restores_what_became_nan() -> None:
+    net = nn.Linear(2, 2)
+    parameters = dict(net.named_parameters())
+    anchor = tta.snapshot(parameters)
+    with torch.no_grad():
+        net.weight.fill_(torch.nan)
+    tta.pull(parameters, anchor)
+    assert torch.equal(net.weight, anchor["weight"])
+
+
 def test_average_parameters_does_not_drift_where_both_agree() -> None:
     student = nn.Sequential(nn.Linear(40, 40), nn.BatchNorm1d(40))
     teacher = copy.deepcopy(student)

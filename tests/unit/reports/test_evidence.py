@@ -97,6 +97,13 @@ def test_an_interval_of_an_accuracy_ends_at_0_and_at_100_percent() -> None:
         assert evidence.findings(table)[id(row(table, "tent"))].interval[at] == end
 
 
+def test_a_row_without_a_mean_is_not_the_best(frame: pd.DataFrame) -> None:
+    table = one(spoil(frame, "failed", "no memory", method="source", corruption=CORRUPTIONS[0]))
+    found = evidence.findings(table)
+    best = [method for method in ("tent", "eata", "sar") if math.isnan(found[id(row(table, method))].p_best)]
+    assert best == ["sar"]
+
+
 def test_a_record_is_there_where_anything_was_tested() -> None:
     assert evidence.Finding(wins=1, losses=1).record == "1/0/1"
     assert evidence.Finding(wins=1, ties=1, losses=2).record == "1/1/2"

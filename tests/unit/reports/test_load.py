@@ -247,6 +247,9 @@ def test_only_a_cell_that_is_ok_has_a_number() -> None:
     table = cells(("source", "tent"), ("cct",), corruptions=("fog",), accuracy=lambda row: 50.0)
     table["status"] = ["ok", "failed"]
     assert checked(table)["accuracy"].isna().tolist() == [False, True]
+    table.loc[table["status"] == "ok", "accuracy"] = 101.0
+    with pytest.raises(UserError, match=r"ok with accuracy 101\.0"):
+        checked(table)
 
 
 def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:
