@@ -32,7 +32,7 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,19 +151,25 @@ def _means(table: Table) -> str:
         table_row(["", "Given", *map(naming.arch, archs)]),
         table_row([":---", ":---", *["---:"] * len(archs)]),
     ]
+    partial = []
     for name, offline in order:
         held = lines[name, offline]
         able = [row for row in held.values() if not math.isnan(row.value(MEAN))] or held.values()
         given = dict.fromkeys(words.short(row).text for row in able)
         mark = f"<sup>{OFFLINE}</sup>" if offline else ""
         numbers = (_number(held[arch]) if arch in held else "–" for arch in archs)
-        config = str(next(iter(held.values())).about["config"])
-        parts.append(table_row([escape(naming.method(name, config)) + mark, "; ".join(given), *numbers]))
+        title = escape(naming.method(name, str(next(iter(held.values())).about["config"]))) + mark
+        if all(_number(row) == "–" for row in held.values()):
+            partial.append(title)
+        else:
+            parts.append(table_row([title, "; ".join(given), *numbers]))
     notes = [f"<sup>{OFFLINE}</sup> {LEGEND[OFFLINE]}; never to be ranked against the others."]
     seeds = f"Mean over {table.seeds} seeds." if table.seeds else ""
-    further = _further_settings({name: list(held.values()) for (name, _), held in lines.items()})
+    further = _further_settings((name, row) for (name, _), held in lines.items() for row in held.values())
+    some = f"Measured under some of the corruptions: {', '.join(partial)}." if partial else ""
     notes_text = words.join(seeds, further, words.GIVEN, *(notes if any(row.offline for row in rows) else []))
-    return "\n".join([*parts, "", escape(notes_text).replace("&lt;", "<").replace("&gt;", ">"), ""])
+    unmarked = escape(notes_text).replace("&lt;", "<").replace("&gt;", ">")
+    return "\n".join([*parts, "", words.join(unmarked, some), ""])
 
 
 def _line(row: Row, rows: Sequence[Row]) -> str:
@@ -180,14 +186,13 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
     return f"{base}[{','.join(shared)}]" if shared else base
 
 
-def _further_settings(lines: Mapping[str, Sequence[Row]]) -> str:
-    """The settings that single networks have beyond a line's name, as a sentence."""
+def _further_settings(rows: Iterable[tuple[str, Row]]) -> str:
+    """The settings that single networks have beyond the name of their line, as a sentence."""
     found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
-    for name, rows in lines.items():
-        for row in rows:
-            if further := [setting for setting in _settings(row.method) if setting not in _settings(name)]:
-                of_network = found.setdefault(naming.arch(row.arch), {})
-                of_network.setdefault(", ".join(further), {})[naming.base(row.about["base"])] = None
+    for name, row in rows:
+        if further := [setting for setting in _settings(row.method) if setting not in _settings(name)]:
+            of_network = found.setdefault(naming.arch(row.arch), {})
+            of_network.setdefault(", ".join(further), {})[naming.base(row.about["base"])] = None
     networks: dict[str, list[str]] = {}
     for network, settings in found.items():
         listed = (f"{', '.join(methods)} with {setting}" for setting, methods in settings.items())

@@ -54,6 +54,7 @@ FOLDERS = sorted({script.folder(file) for file in script.sweeps()})
 ALL_TEST_IMAGES = ("cifar10-test-", "cifar100-test-")  # without MEMO, which is too costly
 PHOTOGRAPHS = ("imagenet-1000", "imagenet-500")  # costly: some methods, some of them on a few corruptions
 THREE = ("gaussian_noise", "defocus_blur", "contrast")
+QUANTILE_FAILS = ("impulse_noise", "glass_blur", "elastic_transform")  # with all test images, on ResNet20
 FIVE = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 SOME = ("unknown-real-cifar10", "newer-real-cifar10-resnet20")  # some methods, for one question
@@ -98,6 +99,8 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
         assert grid.corruptions == ("mixed",)  # all fifteen in one stream
     elif "five corruptions" in script.title(file):
         assert grid.corruptions == FIVE
+    elif file.stem == "cifar10-test-resnet20+offline-slow":
+        assert set(grid.corruptions) == {*QUANTILE_FAILS, "gaussian_noise", "contrast"}
     else:
         assert len(grid.corruptions) == 15
     assert grid.severities == (5,)
@@ -465,6 +468,14 @@ def test_the_best_online_and_the_best_offline_method_of_a_network_are_bold() -> 
     assert line == "| Digits-C: CCT | 50.0 | 55.0 | **60.0** | **90.0** |"
 
 
+def test_a_method_without_a_mean_has_no_line_of_means() -> None:
+    frame = pd.concat([cells(("source", "tent")), cells(("sar",), corruptions=("fog", "snow"))])
+    text = tables.means(Report(frame.reset_index(drop=True)))
+    assert "| TENT |" in text
+    assert "| SAR |" not in text
+    assert text.rstrip().endswith("Measured under some of the corruptions: SAR.")
+
+
 def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
     labels = {
         "resnet18": ("source", "come[K=10]", "tent"),
@@ -474,6 +485,9 @@ def test_a_line_of_means_has_the_settings_that_all_networks_share() -> None:
     text = tables.means(Report(pd.concat(frames, ignore_index=True)))
     lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert lines == ["", ":---", "Source", r"COME \[K=10\]", "TENT"]
+    assert "does not name: CCT: COME, TENT with norms=all. Given:" in text
+    offline = cells(("tent",), ("resnet18",), mode="offline", epochs=10)  # hides nothing of the online line
+    text = tables.means(Report(pd.concat([*frames, offline], ignore_index=True)))
     assert "does not name: CCT: COME, TENT with norms=all. Given:" in text
     alone = tables.means(Report(cells(labels["cct"], ("cct",))))
     assert "does not name" not in alone
