@@ -1,7 +1,8 @@
 """``sbatch``, ``squeue``, ``scancel`` and ``sinfo`` without Slurm: tasks are processes on this machine.
 
 A file per job array in the folder FAKE_SLURM, by the name of the job, has the process that runs its tasks.
-Where the file ``refuses`` is there, sbatch takes nothing, and says what is in it.
+Where the file ``refuses`` is there, sbatch takes nothing, and says what is in it. The file ``reason`` has
+what squeue gives as the reason of tasks that wait.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ def main() -> int:
     if job.exists() and lives(pid := int(job.read_text())):
         if name == "scancel":
             os.killpg(pid, signal.SIGTERM)
+        elif options(arguments)["format"] == "%r":
+            reason = state / "reason"
+            print(f"None\n{reason.read_text()}" if reason.exists() else "None")
         else:
             print("7_0")
     return 0

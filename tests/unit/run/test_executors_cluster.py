@@ -200,7 +200,23 @@ def test_who_waits_long_hears_once_where_to_look(
     monkeypatch.setattr(cluster, "PATIENCE", -1.0)
     with warnings.catch_warnings(record=True) as caught:
         list(follow(Made([lambda: None, lambda: None, storing(store, *cells)]), store, units(store, cells)))
-    assert [str(one.message) for one in caught] == ["No cell runs yet; `queue` says more."]
+    assert [str(one.message) for one in caught] == ["No cell runs; `queue` says more."]
+
+
+def test_each_long_wait_is_told_once_also_after_some_cells(
+    store: Store, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where all nodes go away in the middle of a sweep."""
+    monkeypatch.setattr(cluster, "PATIENCE", -1.0)
+
+    def nothing() -> None:
+        pass
+
+    steps = [nothing, nothing, storing(store, *cells[:2]), nothing, nothing, storing(store, *cells[2:])]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # as the command line does
+        list(follow(Made(steps), store, units(store, cells)))
+    assert len(caught) == 2
 
 
 def test_each_classifier_to_train_has_a_task_of_its_own(store: Store) -> None:

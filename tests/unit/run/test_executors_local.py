@@ -208,6 +208,8 @@ def test_ranks_of_srun_share_the_gpus_and_the_cores_of_their_node(monkeypatch: p
     assert bindings("cuda") == ({"CUDA_VISIBLE_DEVICES": "0"},)
     monkeypatch.delenv("SLURM_STEP_TASKS_PER_NODE")  # a batch script is one process
     assert pick_workers("auto", "cpu", 100) == 8
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")  # granted, but not bound: all 8 are visible
+    assert pick_workers("auto", "cpu", 100) == 2
 
 
 @pytest.mark.parametrize(("on_node", "share"), [("4", ["0", "1"]), ("2", ["1"]), ("", ["1"])])

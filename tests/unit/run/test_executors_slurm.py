@@ -120,8 +120,20 @@ def test_an_array_is_taken_back_by_its_name(
     wait_for(lambda: mine.trouble() == "begun")
     assert len(list(mine.folder.glob("*.log"))) == 2  # the third waits
     assert mine.is_open()
+    assert mine.hint == "`squeue --name=ttabench-1a2b` says what Slurm waits for"
+    (jobs / "reason").write_text("Resources\nReqNodeNotAvail, UnavailableNodes:n7\nResources")
+    assert mine.hint.startswith(
+        "Slurm gives as reason: Resources; ReqNodeNotAvail, UnavailableNodes:n7. `squeue"
+    )
     mine.cancel()
     wait_for(lambda: not mine.is_open())
+
+
+def test_tasks_that_slurm_ended_name_the_time_limit(tmp_path: Path) -> None:
+    mine = array(tmp_path)
+    mine.folder.mkdir()
+    (mine.folder / "0.log").write_text("tent: 3/60 adapting\nttabench: ended by SIGTERM.\n")
+    assert "time=MINUTES" in mine.trouble()
 
 
 def test_what_slurm_refuses_or_does_not_answer_is_said(

@@ -22,7 +22,7 @@ from ttabench.system.work_claims import FolderProcesses
 
 FOLDER = "tasks"  # of a results folder: what places read, and their logs
 POLL = 2.0  # seconds between two looks
-PATIENCE = 60.0  # seconds without any place at work after which the user is told
+PATIENCE = 60.0  # seconds without any place at work after which the user is told, once for each wait
 
 Command = tuple[str, ...]
 """Arguments of ``ttabench``."""
@@ -32,11 +32,13 @@ class Places(Protocol):
     """Where commands run.
 
     rounds   how many tasks each place has, one after the other.
-    hint     where the user sees what they wait for.
     """
 
     rounds: int
-    hint: str
+
+    @property
+    def hint(self) -> str:
+        """What they wait for, or where the user sees it."""
 
     def start(self, commands: Sequence[Command], at_once: int) -> None:
         """Begin to run each command, some at once. Raises UserError where the cluster takes none."""
@@ -87,12 +89,13 @@ def run(
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
     new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
-    left, names, silent = set(wanted), set(cells.values()), bool(cells)
-    watch, began = FolderProcesses(setup.folder), time.monotonic()
+    left, names, told = set(wanted), set(cells.values()), not cells
+    watch, heard = FolderProcesses(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
         while True:
             is_open = places.is_open()  # asked first: what an ended place has stored is then there
+            before = len(left)
             for key, line in new_records.look():
                 if key in cells:
                     left.discard(key)
@@ -101,10 +104,11 @@ def run(
             yield from _progress([one.lease.progress for one in claims], names)
             if (cells and not left) or not (is_open or claims):
                 break
-            silent = silent and not claims and len(left) == len(wanted)
-            if silent and time.monotonic() - began > PATIENCE:
-                warnings.warn(f"No cell runs yet; {places.hint}.", stacklevel=2)
-                silent = False
+            if claims or len(left) < before:
+                heard, told = time.monotonic(), not cells
+            elif not told and time.monotonic() - heard > PATIENCE:
+                warnings.warn(f"No cell runs; {places.hint}.", stacklevel=2)
+                told = True
             time.sleep(POLL)
     finally:
         places.cancel()

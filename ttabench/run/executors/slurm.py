@@ -25,6 +25,10 @@ PASSED = ("partition", "account", "qos", "constraint", "exclude", "nodelist", "g
 OPTIONS = dict.fromkeys(("time", "mem", *PASSED, "setup"), "")
 AUTO = 32  # tasks at once, unless --workers says more or fewer
 MINUTES = 240  # the time limit of a task, unless a single cell may take longer
+LIMIT = (
+    "Slurm ended tasks with SIGTERM, as it does shortly before their time limit. If a cell needs longer: "
+    "--executor-options time=MINUTES"
+)
 WAY = 1.0  # seconds that what an interrupted sbatch has sent may need to come into the queue
 
 
@@ -74,7 +78,7 @@ def number_of(options: Mapping[str, str], name: str, unit: str) -> float:
     except ValueError:
         number = math.nan
     if options[name] and not 0 < number < math.inf:
-        raise UserError(f"--executor-options {name}={options[name]}: expected {unit}, a number.")
+        raise UserError(f"--executor-options {name}={options[name]}: expected {unit}, a number above 0.")
     return number
 
 
@@ -85,7 +89,14 @@ class Array:
 
     def __init__(self, name: str, folder: Path, options: Sequence[str], setup: str) -> None:
         self.name, self.folder, self.options, self.setup = name, folder, options, setup
-        self.hint, self._accepted = f"`squeue --name={name}` says what Slurm waits for", False
+        self._accepted = False
+
+    @property
+    def hint(self) -> str:
+        asked = call("squeue", "--noheader", *self._mine(), "--format", "%r") or ""
+        reasons = [reason for reason in dict.fromkeys(asked.splitlines()) if reason not in ("", "None")]
+        named = f"Slurm gives as reason: {'; '.join(reasons)}. " if reasons else ""
+        return f"{named}`squeue --name={self.name}` says what Slurm waits for"
 
     def start(self, commands: Sequence[Command], at_once: int) -> None:
         script = self.folder / "task.sh"
@@ -110,7 +121,8 @@ class Array:
 
     def trouble(self) -> str:
         logs = sorted(self.folder.glob("*.log"), key=lambda log: log.stat().st_mtime)
-        return next(filter(None, map(last_words, reversed(logs))), "")
+        words = next(filter(None, map(last_words, reversed(logs))), "")
+        return LIMIT if words.endswith("ended by SIGTERM.") else words
 
     def cancel(self) -> None:
         """By name: sbatch may have been interrupted before it said its number."""

@@ -128,8 +128,12 @@ def sharing(workers: int, device: str, per_gpu: int) -> int:
 
 
 def own_cores(variables: Mapping[str, str] = os.environ) -> int:
-    """The cores of this process: its share where torchrun or srun started several that have the same ones."""
+    """The cores of this process: its share where torchrun or srun started several that have the same ones.
+
+    Of a node whose cores Slurm does not bind, those that it has granted.
+    """
     cores = available_cores()
-    if "LOCAL_RANK" not in variables and cores < int(variables.get("SLURM_CPUS_ON_NODE") or 0):
+    granted = int(variables.get("SLURM_CPUS_ON_NODE") or 0) or cores
+    if "LOCAL_RANK" not in variables and cores < granted:
         return cores  # Slurm has bound this task to cores of its own
-    return max(1, cores // local_rank(variables)[1])
+    return max(1, min(cores, granted) // local_rank(variables)[1])
