@@ -175,9 +175,8 @@ def _list(files: Sequence[Path], folder: Path) -> None:
             print(printable(str(path)))
     if folder / "results.html" in files:
         print(f"Open in a browser: {printable(str(folder / 'results.html'))}", file=sys.stderr)
-    go = (
-        f"cd {quote(printable(str(folder)))}"  # a document reads its parts from the folder that LaTeX runs in
-    )
+    # A document reads its parts from the folder that LaTeX runs in.
+    go = f"cd {quote(printable(str(folder)))}"
     for document, what in DOCUMENTS.items():
         if folder / document in files:
             print(f"PDF of {what}: {go} && pdflatex {document}", file=sys.stderr)

@@ -134,11 +134,11 @@ def cells_of(records: Iterable[Record]) -> pd.DataFrame:
 def _frame(cells: Iterable[_Cell]) -> pd.DataFrame:
     """What cells share is made into columns once, and then repeated."""
     rows = list(cells)
-    numbers: dict[int, int] = {}
-    of_row = [numbers.setdefault(id(same), len(numbers)) for same, _ in rows]
-    distinct = {id(same): same for same, _ in rows}.values()
+    distinct = {id(same): same for same, _ in rows}
+    places = {key: place for place, key in enumerate(distinct)}
+    of_row = [places[id(same)] for same, _ in rows]
     names = [name for name in COLUMNS if name not in OWN]
-    repeated = pd.DataFrame([[same[name] for name in names] for same in distinct], columns=names)
+    repeated = pd.DataFrame([[same[name] for name in names] for same in distinct.values()], columns=names)
     frame = pd.DataFrame([values for _, values in rows], columns=[*OWN, CORRECT, DETAILS])
     frame = pd.concat([repeated.take(of_row).set_axis(frame.index), frame], axis=1)
     return frame[[*COLUMNS, CORRECT, DETAILS]]

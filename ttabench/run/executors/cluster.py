@@ -89,7 +89,7 @@ def run(
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
     new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
-    left, names, told = set(wanted), set(cells.values()), not cells
+    left, names, told = set(wanted), set(cells.values()), False
     watch, heard = FolderProcesses(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
@@ -105,8 +105,8 @@ def run(
             if (cells and not left) or not (is_open or claims):
                 break
             if claims or len(left) < before:
-                heard, told = time.monotonic(), not cells
-            elif not told and time.monotonic() - heard > PATIENCE:
+                heard, told = time.monotonic(), False
+            elif cells and not told and time.monotonic() - heard > PATIENCE:
                 warnings.warn(f"No cell runs; {places.hint}.", stacklevel=2)
                 told = True
             time.sleep(POLL)

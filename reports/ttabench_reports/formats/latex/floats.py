@@ -103,9 +103,9 @@ def _over(sheet: Sheet) -> list[str]:
 
 
 def _head(head: Head) -> str:
-    return (
-        f"\\rotatebox{{90}}{{{escape(head.text)}}}" if head.rotated else _stack(head_lines(head), head.align)
-    )
+    if head.rotated:
+        return f"\\rotatebox{{90}}{{{escape(head.text)}}}"
+    return _stack(head_lines(head), head.align)
 
 
 def _stack(lines: Sequence[str], align: str) -> str:

@@ -54,7 +54,8 @@ def _width(sheet: Sheet, column: int, head: Head) -> int:
     """Characters of the widest number or line of the heading."""
     cells = [list(by_column(line))[column] for group in sheet.groups for line in group.lines]
     numbers = [len(cell.text + cell.after) for cell in cells if cell.span == 1]
-    return max(1 if head.rotated else max(map(len, head_lines(head))), *numbers, 1)
+    heading = 1 if head.rotated else max(map(len, head_lines(head)))
+    return max(1, heading, *numbers)
 
 
 def pages_of(sheet: Sheet, form: Form) -> list[tuple[Sheet, float]]:
