@@ -30,7 +30,7 @@ from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import folder_sha256
-from ttabench.data.own import generate_corrupted as generating
+from ttabench.data.own import corrupting_processes, generate_corrupted, generated_folder
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.manifest import MANIFEST
@@ -73,7 +73,7 @@ def test_processes_and_chunks_change_nothing(
 ) -> None:
     one = generate(clean, root=tmp_path / "a", **SMALL)
     two = generate(clean, root=tmp_path / "b", **{**SMALL, "workers": 2})
-    monkeypatch.setattr(generating, "CHUNK", 7)
+    monkeypatch.setattr(corrupting_processes, "CHUNK", 7)
     three = generate(clean, root=tmp_path / "c", **SMALL)
     prints = {catalog.dataset(str(f)).fingerprint() for f in (one,)}
     assert prints == {catalog.dataset("flowers-c-local", tmp_path / w).fingerprint() for w in "abc"}
@@ -84,7 +84,9 @@ def test_processes_and_chunks_change_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not cv2.checkHardwareSupport(generating.AVX2), reason="needs a processor with AVX2")
+@pytest.mark.skipif(
+    not cv2.checkHardwareSupport(corrupting_processes.AVX2), reason="needs a processor with AVX2"
+)
 def test_all_processors_with_avx2_make_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,15 +106,15 @@ def test_all_processors_with_avx2_make_the_same_bytes(
 
 def test_an_interrupted_run_goes_on(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real = generating._make
+    real = corrupting_processes._make
 
-    def dies(task: generating.Task) -> str:
+    def dies(task: corrupting_processes.Task) -> str:
         if len(made) == 1:
             raise KeyboardInterrupt
         made.append(task.file)
         return real(task)
 
-    monkeypatch.setattr(generating, "_make", dies)
+    monkeypatch.setattr(corrupting_processes, "_make", dies)
     with pytest.raises(KeyboardInterrupt):
         generate(clean, root=tmp_path, **SMALL)
     folder = tmp_path / "flowers-c-local"
@@ -158,7 +160,7 @@ def test_what_ends_before_its_first_corrupted_file_goes_on(
             raise KeyboardInterrupt
         save_npz(path, data)
 
-    monkeypatch.setattr(generating, "save_npz", interrupted)
+    monkeypatch.setattr(generated_folder, "save_npz", interrupted)
     with pytest.raises(KeyboardInterrupt):
         generate(clean, train=train_of(clean), root=tmp_path, **SMALL)
     monkeypatch.undo()
@@ -181,7 +183,7 @@ def test_a_disk_that_fills_up_is_one_sentence(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A memory map has its full size from the start, and whoever writes into it is killed."""
-    monkeypatch.setattr(generating, "CHUNK", 20)
+    monkeypatch.setattr(corrupting_processes, "CHUNK", 20)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fills_up(images: np.ndarray, *_: object, **__: object) -> np.ndarray:
@@ -190,7 +192,7 @@ def test_a_disk_that_fills_up_is_one_sentence(
         )  # files get no larger than a chunk
         return images
 
-    monkeypatch.setattr(generating, "corrupt_any_size", fills_up)
+    monkeypatch.setattr(corrupting_processes, "corrupt_any_size", fills_up)
     try:
         with pytest.raises(UserError, match=r"brightness-5\.npy cannot be written \(File too large\)"):
             generate(clean, root=tmp_path, **{**SMALL, "corruptions": ["brightness"]})
@@ -210,7 +212,7 @@ def test_two_at_once_work_one_after_the_other(clean: Path, tmp_path: Path) -> No
     second = threading.Thread(target=generate, args=(clean,), kwargs={"root": tmp_path, **SMALL})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with generating._alone(folder):
+        with generated_folder.alone(folder):
             part = folder / ".123-0a1b2c3d-brightness-1.npy"
             part.touch()
             second.start()
@@ -306,7 +308,7 @@ def test_files_from_another_source_seed_or_version_are_not_mixed(
     np.savez(tmp_path / "other.npz", images=fakes.clean_images(40, seed=9), labels=fakes.labels_for(40, 4))
     with pytest.raises(UserError, match="flowers-c-local exists with other images; give"):
         generate(tmp_path / "other.npz", name="flowers", root=tmp_path, **SMALL)
-    monkeypatch.setattr(generating, "VERSION", "another")
+    monkeypatch.setattr(generate_corrupted, "VERSION", "another")
     with pytest.raises(UserError, match="with another version of the corruptions;"):
         generate(clean, root=tmp_path, **SMALL)
     with pytest.raises(UserError, match="other images or another --size and another version of the corr"):

@@ -1,0 +1,143 @@
+"""Worker processes that make the files of a -C dataset; every file is whole, and Ctrl-C waits for none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from ttabench.corruptions import load_frost_textures
+from ttabench.corruptions.any_size import corrupt_any_size
+from ttabench.data.files.array_files import open_npz
+from ttabench.data.files.fingerprint import file_sha256
+from ttabench.errors import UserError
+from ttabench.system.cores import available_cores
+from ttabench.system.files import replacing, writing
+from ttabench.system.variables import with_variables
+
+CHUNK = 1024  # images in memory at a time, in each process
+KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
+AVX2, FMA3 = 11, 12  # cv::CpuFeatures, which have no names in Python
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to make; it is sent to a worker process."""
+
+    folder: Path
+    corruption: str
+    severity: int
+    seed: int
+    frost: Path | None
+    jpeg: int = 0
+
+    @property
+    def file(self) -> str:
+        return f"{self.corruption}-{self.severity}.npy"
+
+
+def number_of_processes(workers: int | None, tasks: int) -> int:
+    if workers is not None and workers < 0:
+        raise UserError(f"{workers} workers; expected 0 (this process) or more.")
+    return min(available_cores() if workers is None else workers, tasks)
+
+
+def corrupted_files(tasks: Sequence[Task], processes: int) -> Generator[tuple[Task, str], None, None]:
+    """(task, SHA-256 of its file), in the order in which they finish."""
+    if processes == 0:
+        for task in tasks:
+            yield task, _make(task)
+        return
+    context = get_context("spawn")
+    ends_with, lifeline = context.Pipe(duplex=False)
+    with _same_kernels(), ProcessPoolExecutor(processes, context, _prepare, (ends_with,)) as pool:
+        try:
+            with _no_ctrl_c():
+                running = {pool.submit(_make, task): task for task in tasks}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a worker process was killed, perhaps because memory ran out. Run the same command again, "
+                "if need be with fewer --workers; it continues."
+            ) from None
+        except BaseException:
+            lifeline.close()  # do not wait for the files that are being made
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            lifeline.close()
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Ctrl-C never reaches processes that are started now; it reaches this one after the block."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _same_kernels() -> Iterator[None]:
+    """OpenBLAS in processes that are started now has the kernels of Haswell, on all processors with AVX2.
+
+    By itself, it chooses them by processor, and they sum in different orders.
+    """
+    import cv2
+
+    known = cv2.checkHardwareSupport(AVX2) and cv2.checkHardwareSupport(FMA3)
+    with with_variables({KERNELS: "Haswell"} if known else {}):
+        yield
+
+
+def _prepare(ends_with: Connection) -> None:
+    """Prepare a worker process. It ends when the other end of the pipe is closed, or its process is killed.
+
+    It has one thread for its work: the processes already use all cores.
+    """
+    threading.Thread(target=_leave_with, args=(ends_with,), daemon=True).start()
+    import cv2
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    cv2.setNumThreads(1)
+    threadpool_limits(1)
+
+
+def _leave_with(parent: Connection) -> None:
+    parent.poll(None)  # nothing is ever sent
+    os._exit(1)
+
+
+def _make(task: Task) -> str:
+    """Write the corrupted images of one file; returns its SHA-256.
+
+    It is no memory map: whoever writes into a map on a full disk is killed.
+    """
+    clean = open_npz(task.folder / "test.npz").images
+    textures = None if task.frost is None else load_frost_textures(task.frost)
+    path = task.folder / task.file
+    header = {"descr": "|u1", "fortran_order": False, "shape": clean.shape}
+    with writing(path), replacing(path) as part, part.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, header)
+        for start in range(0, len(clean), CHUNK):
+            chunk = corrupt_any_size(
+                clean[start : start + CHUNK], task.corruption, task.severity, task.seed,
+                frost_textures=textures, start=start, workers=1, jpeg=task.jpeg,
+            )  # fmt: skip
+            out.write(chunk.tobytes())
+    return file_sha256(path)
