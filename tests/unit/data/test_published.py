@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
+from ttabench.data.files import decoded_cache
 from ttabench.data.files.fingerprint import folder_sha256
-from ttabench.data.files.read_image import read_image
+from ttabench.data.files.read_image import Fit, decode, read_image
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_bar import CifarBar
 from ttabench.data.published.facts import CIFAR10_C_BAR, PUBLISHED
@@ -341,6 +343,26 @@ def test_the_cache_of_decoded_images_stays_in_its_budget(
         images = data.corrupted("frost", severity).images
         assert len(list((tmp_path / "cache" / "decoded").glob("*.npy"))) <= 2
         assert abs(int(images[0, 0, 0, 0]) - 40 * severity) <= 2
+
+
+def test_images_are_decoded_in_parts_and_never_into_a_map_of_a_file(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes into a map on a full disk is killed, and cannot say why."""
+    first = np.array(TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    parts: list[int] = []
+
+    def noted(files: Sequence[Path], out: np.ndarray, size: int, fit: Fit) -> None:
+        assert not isinstance(out, np.memmap)
+        parts.append(len(files))
+        decode(files, out, size, fit)
+
+    monkeypatch.setattr(decoded_cache, "decode", noted)
+    monkeypatch.setattr(decoded_cache, "CHUNK", 3)
+    again = TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images
+    assert (again == first).all()
+    assert parts == [3, 3, 2]
 
 
 # ---- fingerprints
