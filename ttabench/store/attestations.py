@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +27,8 @@ from ttabench.store.new_records import Held, held_among
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
-from ttabench.system.files import check_plain, writing
+from ttabench.system.files import check_plain, replace_file, writing
+from ttabench.system.work_claims import WorkClaims
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of", "wider_kind"]
 
@@ -119,7 +119,7 @@ class Attestations:
         path = folder / FILE
         check_plain(path)
         try:
-            *lines, _ = path.read_bytes().split(b"\n")  # an incomplete last line was never written
+            *lines, _ = _whole_lines(path.read_bytes()).split(b"\n")
         except FileNotFoundError:
             return NONE
         except OSError as problem:
@@ -223,7 +223,7 @@ def append(
     shown_on: Mapping[str, Any],
     written: float,
 ) -> None:
-    """Add a line. Raises UserError where it cannot be written.
+    """Add a line, after those that other processes add. Raises UserError where it cannot be written.
 
     way       how the cells showed it.
     same      (code of results, code that gives the same numbers, stratum).
@@ -241,11 +241,22 @@ def append(
         "written": written,
     })  # fmt: skip
     path = folder / FILE
-    check_plain(path)
-    with writing(path), path.open("ab+") as file:
-        file.seek(0)
-        whole = file.read()
-        file.truncate(whole.rfind(b"\n") + 1)  # without an incomplete last line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with WorkClaims(folder, "attest") as claims, claims.alone("attest"), writing(path):
+        check_plain(path)
+        before = _whole_lines(path.read_bytes()) if path.exists() else b""
+        replace_file(path, before + line)
+
+
+def _whole_lines(text: bytes) -> bytes:
+    """The lines without an incomplete last one, which was never written. An editor may leave out its end."""
+    lines, newline, last = text.rpartition(b"\n")
+    try:
+        decode(last)
+    except Damaged:
+        return lines + newline
+    return text + b"\n"
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError unless :func:`append` can write in a results folder."""
+    WorkClaims(folder, "attest").close()

@@ -23,7 +23,15 @@ from ttabench.provenance.roots import NO_CODE, Code
 from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
-from ttabench.store.attestations import FILE, NOT_ALL_RAN, append, digest, machine_of, stratum_of
+from ttabench.store.attestations import (
+    FILE,
+    NOT_ALL_RAN,
+    append,
+    check_folder,
+    digest,
+    machine_of,
+    stratum_of,
+)
 from ttabench.store.writer import environment
 
 __all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups_of", "texts_of"]
@@ -155,8 +163,11 @@ def attest(
     groups  see `groups_of`.
     keep    whether it is stored.
 
-    Raises UserError where the code changes meanwhile: nothing is stored then.
+    Raises UserError where the code changes meanwhile, so that nothing is stored, and where the folder cannot
+    be written, before anything runs.
     """
+    if keep:
+        check_folder(store.root)
     outcome = Outcome()
     todo = to_try(groups, way, outcome)
     seed = _seed(groups)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
 from ttabench.run import summary_cache
-from ttabench.store import Record, Store
+from ttabench.store import Record, Store, attestations
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import attest as attesting
 from ttabench.sweep import measured_again
 from ttabench.sweep.drawn_cells import draw
 from ttabench.system.checked_lines import decode, encode
+from ttabench.system.files import replace_file
 from ttabench_methods.tent import Tent
 
 Run = Callable[..., Output]
@@ -286,6 +288,52 @@ def test_an_incomplete_last_line_was_never_written(swept: Path, change: Change) 
     first, second = (swept / FILE).read_bytes().splitlines(keepends=True)
     assert first == whole
     assert decode(second.rstrip(b"\n"))["cells"]
+
+
+def test_a_last_line_whose_end_an_editor_left_out_is_kept(swept: Path, change: Change) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    whole = (swept / FILE).read_bytes()
+    (swept / FILE).write_bytes(whole.removesuffix(b"\n"))
+    assert not stale(swept)
+    change(ENTROPY, version=2)
+    assert outcome_of(swept).same
+    first, second = (swept / FILE).read_bytes().splitlines(keepends=True)
+    assert first == whole
+    assert decode(second.rstrip(b"\n"))["cells"]
+
+
+def test_lines_that_two_processes_add_at_once_are_both_kept(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(ENTROPY)
+    outcome_of(swept)
+    line = decode((swept / FILE).read_bytes().rstrip(b"\n"))
+    of_append = {name: value for name, value in line.items() if name not in ("kind", "sum")}
+    others: list[Thread] = []
+
+    def one_more(*of_file: Any) -> None:
+        if not others:  # before this process writes, another one adds a line too, or waits
+            others.append(Thread(target=attestations.append, args=(swept,), kwargs=of_append))
+            others[0].start()
+            others[0].join(1)
+        replace_file(*of_file)
+
+    monkeypatch.setattr(attestations, "replace_file", one_more)
+    attestations.append(swept, **of_append)
+    others[0].join()
+    assert len((swept / FILE).read_bytes().splitlines()) == 3
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_before_anything_runs(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(ENTROPY)
+    (swept / "running").rmdir()
+    (swept / "running").touch()
+    monkeypatch.setattr(measured_again.MeasuredAgain, "run", lambda *_: pytest.fail("a cell ran"))
+    with pytest.raises(UserError, match="running cannot be written"):
+        outcome_of(swept)
 
 
 def test_without_a_cell_that_was_measured_nothing_is_attested(swept: Path, change: Change) -> None:
