@@ -77,7 +77,7 @@ def rows_given(tables: Iterable[Table]) -> Iterator[Row]:
 
 
 def given(about: Mapping[str, Any]) -> Given:
-    """What the method of a row was given, from the row's `about` (see :class:`shape.Row`)."""
+    """What the method of a row was given, from the row's `about` (see :class:`table.Row`)."""
     config = stored_settings(about.get("config", ""))
     offline = about["mode"] == "offline"
     known = method_facts(str(about.get("about_method", "")))

@@ -6,7 +6,7 @@ Tables name it TENT and say below, once, which default it has there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -35,23 +35,33 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
 
 
 def defaults(rows: Iterable[Any]) -> str:
-    """Which settings methods have by default on a network, where their names do not say it; a sentence.
+    """Which settings methods have by default, where their names do not say it; a sentence for each network.
 
-    rows  see :class:`shape.Row`.
+    rows  see :class:`table.Row`.
 
-    ``Defaults of methods on CCT: norms=all (EATA, TENT), lr=0.001 at batch size 64 (SAR).``
+    ``Defaults of methods on CCT: norms=all (EATA, TENT); lr=0.001 at batch size 64 (SAR).``
     """
-    found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
+    networks: dict[str, dict[str, dict[str, None]]] = {}  # network, setting, methods
     for row in rows:
-        if row.unset:
-            of_network = found.setdefault(naming.arch(row.arch), {})
-            of_network.setdefault(", ".join(_said(row)), {})[naming.base(str(row.about["base"]))] = None
-    networks: dict[str, list[str]] = {}
-    for network, settings in found.items():
-        listed = (f"{setting} ({', '.join(methods)})" for setting, methods in settings.items())
-        networks.setdefault(", ".join(listed), []).append(network)
-    parts = [f"on {', '.join(names)}: {text}" for text, names in networks.items()]
-    return f"Defaults of methods {'; '.join(parts)}." if parts else ""
+        for setting in _said(row):
+            of_network = networks.setdefault(naming.arch(row.arch), {})
+            of_network.setdefault(setting, {})[naming.base(str(row.about["base"]))] = None
+    by_text = _gathered({network: _by_methods(settings) for network, settings in networks.items()})
+    return " ".join(f"Defaults of methods on {names}: {text}." for text, names in by_text.items())
+
+
+def _by_methods(settings: Mapping[str, Iterable[str]]) -> str:
+    """``K=10 (COME); norms=all (COME, TENT)``."""
+    of_methods = {setting: ", ".join(methods) for setting, methods in settings.items()}
+    return "; ".join(f"{same} ({methods})" for methods, same in _gathered(of_methods).items())
+
+
+def _gathered(texts: Mapping[str, str]) -> dict[str, str]:
+    """Each text with the keys that have it."""
+    keys: dict[str, list[str]] = {}
+    for key, text in texts.items():
+        keys.setdefault(text, []).append(key)
+    return {text: ", ".join(same) for text, same in keys.items()}
 
 
 def _said(row: Any) -> Iterator[str]:

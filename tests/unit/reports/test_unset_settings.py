@@ -37,8 +37,22 @@ def test_a_default_of_a_network_is_said_once_below() -> None:
     sheet = means.summary(Report(frame))
     assert "[" not in "".join(cell.text for line in sheet.groups[0].lines for cell in line[:2])
     (table,) = tables.tables(frame)
-    said = "Defaults of methods on CCT: lr=0.001 at batch size 200 (SAR), norms=all (TENT)."
+    said = "Defaults of methods on CCT: lr=0.001 at batch size 200 (SAR); norms=all (TENT)."
     assert (table.measured.count(said), sheet.footer.count(said)) == (1, 1)
+
+
+def test_each_network_has_a_sentence_and_networks_alike_share_it() -> None:
+    methods = ("source", "come[K=10,norms=all]", "sar[lr=0.001,rho=0.1]", "tent[norms=all]")
+    frame = pd.concat([
+        cells(methods, ("cct", "cvt"), corruptions=("fog", "snow")),
+        cells(("source", "come[K=10]"), ("resnet18",), corruptions=("fog", "snow")),
+    ])  # fmt: skip
+    frame.attrs[SET] = frozenset()
+    (table,) = tables.tables(frame)
+    on_both = "K=10 (COME); norms=all (COME, TENT); lr=0.001 at batch size 200, rho=0.1 (SAR)"
+    assert unset_settings.defaults(table.rows) == (
+        f"Defaults of methods on ResNet18: K=10 (COME). Defaults of methods on CCT, CVT: {on_both}."
+    )
 
 
 def test_what_a_user_set_stays_in_the_name() -> None:
