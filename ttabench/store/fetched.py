@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ttabench.data.fetch.download import download
+from ttabench.data.fetch.download import alone, download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.published.description import Archive
@@ -36,6 +35,10 @@ from ttabench.system.progress import OnProgress, silent
 __all__ = ["Fetched", "fetch_results", "fetched"]
 
 NOTE = "fetched.json"
+WORK = ".fetching"
+"""The folder beside the results where they are put together; no results can have its name."""
+FORMER = "former"
+"""The results that others replace, in the folder of these."""
 FILES = re.compile(
     rf"sweep\.json|plan\.jsonl|attested\.jsonl|sweep(-\d+)?\.toml|cells/[^/]+\.jsonl|{FILE.pattern}"
 )
@@ -116,12 +119,13 @@ def fetch_results(
     Raises UserError for a source without results, with a damaged record, or with files that lead elsewhere.
     """
     name = _name(name or _last_part(source))
-    target = cache_dir() / "results" / name
-    if target.exists() and not replace:
-        raise UserError(f"there are results called {name} already; give others a --name, or add --replace.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target.parent) as made:
-        work = Path(made)
+    home = cache_dir() / "results"
+    target, work = home / name, home / WORK / name
+    with alone(name, home / WORK, "fetches"), _made(work, target):
+        if os.path.lexists(target) and not replace:
+            raise UserError(
+                f"there are results called {name} already; give others a --name, or add --replace."
+            )
         tree, version = _obtained(source, sha256, work, on_progress)
         whole = work / "whole"
         with _named_as_in(source, tree, whole):
@@ -133,10 +137,29 @@ def fetch_results(
             )
         note = {"source": _from_root(source), "version": version, "when": time.time(), "files": files}
         replace_file(whole / NOTE, (json.dumps(note, indent=1) + "\n").encode())
-        if target.exists():
-            target.rename(work / "former")
+        if os.path.lexists(target):
+            target.rename(work / FORMER)
         whole.rename(target)
     return next(each for each in fetched() if each.name == name)
+
+
+@contextmanager
+def _made(work: Path, target: Path) -> Iterator[None]:
+    """The folder `work` in the block; what a fetch that was killed left in it is deleted first."""
+    _clear(work, target)
+    work.mkdir()
+    try:
+        yield
+    finally:
+        _clear(work, target)
+
+
+def _clear(work: Path, target: Path) -> None:
+    """Delete the folder. Former results that no others replaced are put back."""
+    former = work / FORMER
+    if os.path.lexists(former) and not os.path.lexists(target):
+        former.rename(target)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _checked(root: Path) -> int:

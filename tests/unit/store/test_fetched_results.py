@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,7 +88,7 @@ def test_folders_archives_and_repositories_give_the_same_results(
     versions = {each.name: each.version for each in fetched()}
     assert versions["tar"] == versions["web"] == file_sha256(tar)
     assert (len(versions["git"]), versions["folder"]) == (40, "")
-    assert {path.name for path in cache.iterdir()} == set(sources)  # nothing else is left
+    assert {path.name for path in cache.iterdir()} - {module.WORK} == set(sources)
 
 
 def test_results_stand_in_a_table_beside_ours(
@@ -203,10 +205,67 @@ def test_a_name_is_taken_once(cache: Path, theirs: Path) -> None:
     assert not (cache / "x" / "deep").exists()
 
 
+class Killed(BaseException):
+    """In place of SIGKILL."""
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, Killed])
+def test_a_fetch_that_ends_while_it_replaces_loses_nothing(
+    cache: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
+) -> None:
+    first = fetch_results(str(theirs), "x")
+    rename = Path.rename
+
+    def ended(path: Path, to: Path) -> Path:
+        if path.name == "whole":
+            raise how
+        return rename(path, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", ended)
+        if how is Killed:  # which leaves everything as it is
+            patched.setattr(module, "_clear", lambda *_: None)
+        with pytest.raises(how):
+            fetch_results(str(theirs), "x", replace=True)
+    if how is Killed:
+        with pytest.raises(UserError, match="there are results called x already"):
+            fetch_results(str(theirs), "x")
+    assert fetched() == [first]
+    assert not first.changed()
+    assert not list((cache / module.WORK).glob("x*"))
+    assert len(fetch_results(str(theirs), "x", replace=True).stores) == 2
+
+
+@pytest.mark.filterwarnings("ignore:x. waiting for")
+def test_of_two_fetches_of_one_name_the_second_waits(
+    cache: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then finds that the name is taken."""
+    second: list[Thread] = []
+    said: list[str] = []
+
+    def other() -> None:
+        with pytest.raises(UserError) as problem:
+            fetch_results(str(theirs), "x")
+        said.append(str(problem.value))
+
+    def obtained(*of_source: Any) -> tuple[Path, str]:
+        if not second:
+            second.append(Thread(target=other))
+            second[0].start()
+        return true(*of_source)
+
+    true = module._obtained
+    monkeypatch.setattr(module, "_obtained", obtained)
+    fetch_results(str(theirs), "x")
+    second[0].join()
+    assert "there are results called x already" in said[0]
+
+
 def refused(source: object, match: str, cache: Path, **more: str) -> None:
     with pytest.raises(UserError, match=match):
         fetch_results(str(source), **more)
-    assert not cache.exists() or list(cache.iterdir()) == []  # nothing half-fetched
+    assert not [path for path in cache.rglob("*") if path.is_file()]  # nothing half-fetched
 
 
 def test_a_wrong_checksum_refuses_an_archive(cache: Path, theirs: Path, tmp_path: Path) -> None:
@@ -247,7 +306,7 @@ def test_what_is_damaged_is_named_as_in_its_source(cache: Path, theirs: Path, tm
         shown = str(source) if len(str(source)) <= 80 else str(source)[:80]
         assert text.startswith(shown)
         assert f" was not fetched, and nothing is kept of it: {place}, line " in text
-        assert ".fetching-" not in text
+        assert module.WORK not in text
         assert "restore" not in text
     shard.write_bytes(whole)
     (theirs / "one" / "sweep.json").write_text("{}")
@@ -265,7 +324,7 @@ def test_an_archive_that_cannot_be_downloaded_gets_advice_that_can_be_followed(
     with pytest.raises(UserError, match=r"r\.tar\.gz could not be downloaded") as problem:
         fetch_results(f"{mirror.url}/r.tar.gz")
     assert str(problem.value).endswith("Try again later, or download it elsewhere and give its path.")
-    assert ".fetching-" not in str(problem.value)
+    assert module.WORK not in str(problem.value)
 
 
 def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Path) -> None:
