@@ -17,7 +17,6 @@ from ttabench.data import catalog
 from ttabench.data.catalog import dataset, foreign_set
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn, balanced_rows
-from ttabench.data.files.file_states import file_states
 from ttabench.data.foreign import checked_foreign
 from ttabench.data.published.imagenet_subset import balanced
 from ttabench.data.verify.audit_dataset import verify
@@ -25,6 +24,7 @@ from ttabench.errors import UserError
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.provenance import current_code
+from ttabench.run.unchanged_data import file_states
 from ttabench.subset_names import drawn_from, split_subset
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.resolve import resolve

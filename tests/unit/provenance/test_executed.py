@@ -36,7 +36,6 @@ BESIDE = {
 HARMLESS: Mapping[str, str] = {
     "ttabench.data.drawn:undrawn": "names the whole of a dataset; data have a fingerprint",
     "ttabench.data.drawn:drawn": "opens data by name; data have a fingerprint",
-    "ttabench.data.files.file_states": "refuses data that changed; they have a fingerprint",
     "ttabench.data.on_disk:OnDisk._known_folder_hash": "is in the identity of a result",
     "ttabench.data.own.image_folder_checks": "refuses folders with images of other formats",
     "ttabench.data.own.set_checks": "refuses sets that do not go together",
