@@ -23,8 +23,7 @@ def foreign_of_size(contamination: str, *sides: int) -> ForeignSet | None:
 
     Raises UserError where there is no such set, or its images have another size.
     """
-    name, _ = parse_contamination(contamination) or ("noise", 0.0)
-    if name == "noise":
+    if not (name := _foreign_name(contamination)):
         return None
     foreign = foreign_set(name)
     if other := [side for side in sides if side != foreign.image_size]:
@@ -63,13 +62,19 @@ def checked_foreign(contamination: str, data: Dataset) -> ForeignSet | None:
 
 def foreign_fingerprint(contamination: str) -> str:
     """What the dataset is made from that contaminates a stream, see :attr:`Cell.foreign`; "" for noise."""
-    name, _, _ = contamination.partition("(")
-    return "" if name in ("", "noise") else foreign_set(name).fingerprint()
+    name = _foreign_name(contamination)
+    return foreign_set(name).fingerprint() if name else ""
 
 
 def coded(protocol: Protocol) -> Protocol:
     """`protocol` with the coded name of its foreign set."""
-    name, share = parse_contamination(protocol.contamination) or ("", 0.0)
-    if name in ("", "noise"):
+    if not (name := _foreign_name(protocol.contamination)):
         return protocol
-    return replace(protocol, contamination=f"{CODED}{name.encode().hex()}({share:.12g})")
+    share = protocol.contamination.removeprefix(name)
+    return replace(protocol, contamination=f"{CODED}{name.encode().hex()}{share}")
+
+
+def _foreign_name(contamination: str) -> str:
+    """``cifar10.1(0.2)`` → ``cifar10.1``; "" for noise, and for no contamination."""
+    name = contamination.partition("(")[0]
+    return "" if name == "noise" else name
