@@ -14,7 +14,6 @@ from ttabench.cell import Cell
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.foreign import coded
-from ttabench.measure.foreign_places import foreign_of
 from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
 from ttabench.measure.test_set import test_set
@@ -61,10 +60,6 @@ class CellImages(ABC):
         self, method: Method[Any], device: str, report: OnBatch, collected: Collected, meter: Meter
     ) -> Evaluation:
         """Run a prepared method over the images. Raises UnusableModel if its logits cannot be scored."""
-
-    def foreign(self) -> NDArray[np.bool_]:
-        """Which images of a contaminated stream are foreign."""
-        return foreign_of(self.stream, self.protocol, self.cell.seed)
 
     def streamed(self, correct: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """`correct` of an evaluation, in the order of the stream."""

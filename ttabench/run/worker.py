@@ -15,12 +15,13 @@ import torch
 from ttabench.cell import Cell, Result
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
-from ttabench.data.dataset import Dataset
+from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.data.own.open_own import of_image_files
 from ttabench.errors import UnusableModel, UserError, exit_is_an_error, warn_of_network, warn_of_setting
 from ttabench.measure.any_network import SourceOfAnyNetwork
+from ttabench.measure.foreign_places import foreign_of
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
@@ -141,7 +142,7 @@ class Worker:
             images = images_of(cell, dataset, source.classifier, self.results, self.device)
             check_planned()
             run = self._scored(cell, method, images, settings_alarm)
-        return run.result({**run.collected.scores(), **self._costly_scores(cell, method, images)})
+        return run.result(self._label_free_scores(run))
 
     def _scored(self, cell: Cell, method: Method[Any], images: CellImages, settings_alarm: str) -> CellRun:
         """Let the method score the images, and measure what that costs."""
@@ -165,7 +166,9 @@ class Worker:
 
         memory_key = (cell.method, cell.config, *self._place(cell), protocol)
         host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
-        foreign = images.foreign() if protocol.contamination else None
+        foreign = None
+        if protocol.contamination:
+            foreign = foreign_of(images.stream, images.protocol, cell.seed)
         collected = Collected() if foreign is None else Certainties(len(foreign), images.classes)
         watch = watched(method, collected.note) if isinstance(collected, Certainties) else nullcontext()
         with watched_imports() as label_imports, watch, measured(self.device, host_memory) as meter:
@@ -179,22 +182,22 @@ class Worker:
             cost=cost, label_imports=label_imports, settings_alarm=settings_alarm,
         )  # fmt: skip
 
-    def _costly_scores(self, cell: Cell, method: Method[Any], images: CellImages) -> dict[str, Any]:
-        """The label-free scores that need further forward passes, where they are asked for."""
+    def _label_free_scores(self, run: CellRun) -> dict[str, float | None]:
+        """The label-free scores of a cell, with those that need further forward passes if they are asked for."""
+        cheap = run.collected.scores()
         if self.scores != "all":
-            return {}
-        if images.data is not None:
+            return cheap
+        cell, data = run.cell, run.images.data
+        if data is not None:
             self.tell(cell, "computing label-free scores")
-        return costly_scores(
-            method,
-            None if images.data is None else images.data.images[: images.total],
-            lambda: self.state.keep(
+
+        def source() -> Labelled:
+            return self.state.keep(
                 "labelled source", cell.dataset, lambda: some_of(self.dataset(cell.dataset).train()), limit=2
-            ),
-            cell.protocol,
-            self.device,
-            cell.seed,
-        )
+            )
+
+        images = None if data is None else data.images[: run.images.total]
+        return cheap | costly_scores(run.method, images, source, cell.protocol, self.device, cell.seed)
 
     def foreign(self, cell: Cell) -> ForeignSet | None:
         """The images that contaminate the stream of a cell; None for noise."""
