@@ -387,6 +387,7 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: Facts) -> None:
             console.print("It was drawn before. To draw it again, delete its files.")
             continue
         facts.drawn.pop(name, None)
+        facts.keep(asked.out)  # where the drawing is stopped, its files may be of two figures
         try:
             if why and name in asked.network_figures:
                 raise UserError(why)

@@ -17,6 +17,7 @@ from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.method.spelling import parse_method
 from ttabench.paper.experiments import OFFICIAL, Task, network_of
+from ttabench.system.files import replacing, writing
 
 __all__ = ["SMALL", "Rehearsal", "share"]
 
@@ -74,7 +75,8 @@ class Rehearsal:
         for part, labelled in zip(("train", "test"), clean, strict=True):
             file = self.folder / f"{base}.{part}.npz"
             if not file.exists():
-                save_npz(file, share(labelled, self.scale))
+                with writing(file), replacing(file) as whole:
+                    save_npz(whole, share(labelled, self.scale))
         made = generate(
             self.folder / f"{base}.test.npz", train=self.folder / f"{base}.train.npz", name=base, size=SIDE,
             corruptions=self._corruptions(CORRUPTIONS), severities=(1, 2, 3, 4, 5), root=self.folder,

@@ -27,6 +27,7 @@ from ttabench.paper.facts import Facts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
 from ttabench.paper.sources import Weights, weights_of
 from ttabench.registry import figure_names
+from ttabench.system.files import replace_file
 from ttabench_reports.published.catalog import rows
 
 Run = Callable[..., Output]
@@ -232,6 +233,23 @@ def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
     assert made.arch == "resnet18_w16"
     assert made.grid.limit == 0
     assert small.task(asked) == made  # made once
+
+
+def test_a_rehearsal_that_was_stopped_while_it_saved_images_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+    (asked,) = tasks("severity", [str(own_cifar10(tmp_path))])
+
+    def half(path: Path, data: Labelled) -> None:
+        path.write_bytes(b"PK")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ttabench.paper.rehearsal.save_npz", half)
+        with pytest.raises(KeyboardInterrupt):
+            Rehearsal(0.1, tmp_path / "data").task(asked)
+    assert len(dataset(Rehearsal(0.1, tmp_path / "data").task(asked).dataset).test()) == 10
 
 
 def test_a_share_has_every_class() -> None:
@@ -464,6 +482,25 @@ def test_figures_alone_show_the_network_and_dataset_that_are_asked_for(
     assert (facts["stands"], facts["nets"]) == ({}, {})  # nothing was measured
     small = ("--only", "tsne", "--scale", "0.01", "--out", tmp_path / "small")
     assert drawn_by(ttabench, monkeypatch, *small)[0][1]["arch"] == "resnet18"
+
+
+def test_a_figure_whose_drawing_was_stopped_is_drawn_again(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its two files may be of two networks then."""
+    made: list[str] = []
+
+    def draw(name: str, out: Path, given: Any, *rest: Any) -> None:
+        made.append(given["arch"])
+        if made == ["cct", "resnet18"]:
+            raise KeyboardInterrupt
+        for file in ("tsne.png", "tsne.pdf"):
+            replace_file(out / file, b"")
+
+    monkeypatch.setattr(_paper._figure, "make", draw)
+    for arch in ("cct", "resnet18", "cct"):
+        ttabench("paper", "--only", "tsne", "--datasets", EMBEDDED, "--archs", arch, "--out", tmp_path)
+    assert made == ["cct", "resnet18", "cct"]
 
 
 def test_a_figure_whose_dataset_is_not_here_is_left_out_and_the_others_are_drawn(
