@@ -310,7 +310,7 @@ def _is_free(root: Path) -> bool:
     """
     return root.is_dir() and all(
         entry.name in ("sweep.json", "cells", RUNNING)
-        or (entry.name[0] == "." and entry.name.endswith("-sweep.json"))
+        or (entry.name[0] == "." and entry.name.endswith("-sweep.json.part"))
         or _holds_results_folders(entry)
         for entry in root.iterdir()
     )

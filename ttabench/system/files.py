@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from ttabench.errors import UnknownName, UserError, shortened
+
+PART = re.compile(r"\.(\d+)-[0-9a-f]{8}-.")
+"""How the names of temporary files begin, with the number of their process."""
+LEFT = 24 * 3600.0
+"""Seconds without a write after which a temporary file is a leftover, also of another machine."""
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -27,16 +35,34 @@ def replacing(path: Path) -> Iterator[Path]:
 
     The block writes the file. An error in the block deletes the temporary file and keeps the content of
     `path`. The folder is made. Raises OSError as :func:`replace_file` does.
+
+    Its name has another ending: who looks for all files of a kind must not find it, half-written.
     """
-    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}")
+    part = path.with_name(f".{os.getpid()}-{secrets.token_hex(4)}-{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
+    _delete_leftovers(path.parent)
     try:
         yield part
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(path)
+    except OSError as problem:
+        if problem.errno and problem.filename in (None, str(part)):
+            problem.filename = str(path)  # which users know
+        raise
     finally:
         part.unlink(missing_ok=True)
+
+
+@cache  # once in a process
+def _delete_leftovers(folder: Path) -> None:
+    """Delete the temporary files in a folder that no process can still be writing."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if (of := PART.match(entry.name)) and not Path("/proc", of[1]).exists():
+                with suppress(OSError):  # another process does the same
+                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > LEFT:
+                        os.unlink(entry.path)
 
 
 @contextmanager

@@ -240,7 +240,7 @@ def test_no_worker_outlives_the_command(tmp_path: Path, ends: signal.Signals) ->
             stderr=stderr, start_new_session=True,
         )  # fmt: skip
     folder = tmp_path / "many-c-local"
-    wait_for(lambda: any(folder.glob(".*-glass_blur-5.npy")))
+    wait_for(lambda: any(folder.glob(".*-glass_blur-5.npy.part")))
     listed = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
     children = [int(pid) for pid in listed.split()]
     assert len(children) >= 2

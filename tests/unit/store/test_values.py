@@ -259,8 +259,8 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     ("names", "free"),
     [
         ((), True), (("sweep.json.d", "cells"), False), (("cells",), True),
-        ((".123-abc-sweep.json",), True), (("123-abc-sweep.json",), False), ((".hidden",), False),
-        ((".123-abc-plan.jsonl",), False), (("mine.txt",), False), (("cells", "mine.txt"), False),
+        ((".123-abc-sweep.json.part",), True), (("123-abc-sweep.json",), False), ((".hidden",), False),
+        ((".123-abc-plan.jsonl.part",), False), (("mine.txt",), False), (("cells", "mine.txt"), False),
     ],
     ids=str,
 )  # fmt: skip

@@ -40,8 +40,9 @@ def test_the_bytes_are_on_the_disk_before_the_name_changes(
 
     replace_file(tmp_path / "b", b"old")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as problem:
         replace_file(tmp_path / "b", b"new")
+    assert problem.value.filename == str(tmp_path / "b")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"old")]
 
 
@@ -52,6 +53,29 @@ def test_readers_see_the_old_or_the_new_content_never_half(tmp_path: Path) -> No
         assert (tmp_path / "b").read_bytes() == b"old"
         part.write_bytes(b"whole")
     assert (tmp_path / "b").read_bytes() == b"whole"
+
+
+def test_who_looks_for_files_of_a_kind_does_not_find_one_that_is_half_written(tmp_path: Path) -> None:
+    with replacing(tmp_path / "note.json") as part:
+        part.write_bytes(b"half")
+        assert list(tmp_path.glob("*.json")) == []
+
+
+def test_what_a_killed_process_left_is_deleted_after_a_day(tmp_path: Path) -> None:
+    no_process = 1 << 30
+    mine, killed, new, of_user = (
+        tmp_path / name
+        for name in (
+            f".{os.getpid()}-01234567-a.json.part", f".{no_process}-01234567-a.json.part",
+            f".{no_process}-89abcdef-a.json.part", ".12-notes",
+        )
+    )  # fmt: skip
+    for path in (mine, killed, new, of_user):
+        path.touch()
+    for path in (mine, killed, of_user):
+        os.utime(path, (0, 0))
+    replace_file(tmp_path / "b", b"1")
+    assert {*tmp_path.iterdir()} == {mine, new, of_user, tmp_path / "b"}
 
 
 def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

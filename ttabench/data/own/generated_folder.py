@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,11 +17,10 @@ from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.own.manifest import MANIFEST, read_manifest
 from ttabench.errors import UserError
-from ttabench.system.files import replace_file, replacing, writing
+from ttabench.system.files import PART, replace_file, replacing, writing
 from ttabench.system.work_claims import FOLDER, WorkClaims
 
 CLAIMS = ".generating"  # has the claim of the process that works in the folder, while it works there
-PART = re.compile(r"\.\d+-[0-9a-f]{8}-.")  # how the temporary files of `replacing` begin
 TRAIN = "trained_on"  # key of the manifest: the digest of the training set
 WORDS = {  # of what a folder is made from, by its keys in the manifest
     "made_from": "other images",
