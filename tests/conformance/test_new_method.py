@@ -9,7 +9,9 @@ import pytest
 
 from tests.conformance.test_plugin_package import run, seen_here, unpacked
 from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
+from ttabench.cli import _new
 from ttabench.cli._new import class_name, write_package
+from ttabench.errors import UserError
 from ttabench.store import load_frame
 
 Run = Callable[..., Output]
@@ -88,6 +90,22 @@ def test_a_name_that_cannot_be_one_is_refused(
     assert done.code == 2
     assert sentence in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_another_process_writes_at_the_same_time_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "fresh_one" / "pyproject.toml"
+
+    def meanwhile(name: str) -> str:
+        theirs.parent.mkdir()
+        theirs.touch()
+        return class_name(name)
+
+    monkeypatch.setattr(_new, "class_name", meanwhile)
+    with pytest.raises(UserError, match="fresh_one cannot be written"):
+        write_package("fresh_one", tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [theirs]
 
 
 def test_the_class_is_named_after_the_method() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import re
-import shutil
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,7 +134,7 @@ def write_package(name: str, parent: Path) -> Path:
                 file = Path(made, "package", path.format(name=name))
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(template.substitute(words), encoding="utf-8")
-            shutil.move(Path(made, "package"), folder)
+            Path(made, "package").rename(folder)  # fails where another process has made the folder meanwhile
     return folder
 
 
