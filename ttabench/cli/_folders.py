@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from ttabench.errors import UserError, shortened
 def check_folder(folder: Path) -> None:
     """Raises UserError unless files can be made in `folder`, or it can be made. Leaves nothing behind."""
     try:
-        there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+        places = (folder.absolute(), *folder.absolute().parents)
+        there = next(place for place in places if os.path.lexists(place))
         if not there.is_dir():
-            raise UserError(f"--out: {there} is not a folder; choose another --out.")
+            what = "not a folder" if there.exists() else "a link that leads nowhere"
+            raise UserError(f"--out: {there} is {what}; choose another --out.")
         with tempfile.TemporaryDirectory(dir=there) as probe:
             Path(probe, *folder.absolute().relative_to(there).parts).mkdir(parents=True, exist_ok=True)
     except OSError as problem:

@@ -72,7 +72,15 @@ def writing(what: Path | str, advice: str = "") -> Iterator[None]:
         yield
     except OSError as problem:
         then = f"; {advice}" if advice else ""
-        raise UserError(f"{what} cannot be written ({problem.strerror or problem}){then}.") from None
+        raise UserError(f"{what} cannot be written ({_why(problem)}){then}.") from None
+
+
+def _why(problem: OSError) -> str:
+    """The system's words; of "File exists", where a folder is to be made, what stands there."""
+    if isinstance(problem, FileExistsError) and problem.filename:
+        there = Path(problem.filename)
+        return f"{there} is {'a link that leads nowhere' if there.is_symlink() else 'no folder'}"
+    return problem.strerror or str(problem)
 
 
 def check_plain(path: Path) -> None:

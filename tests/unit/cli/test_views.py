@@ -68,6 +68,10 @@ def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None
     )
     (tmp_path / "file").write_text("")
     assert "file is not a folder" in ttabench("report", results, "--out", tmp_path / "file").err
+    (tmp_path / "link").symlink_to("nowhere")
+    for place in ("link", "link/inner"):
+        error = ttabench("report", results, "--out", tmp_path / place).err
+        assert "link is a link that leads nowhere; choose another --out." in error
 
 
 def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:

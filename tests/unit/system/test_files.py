@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cases import each
+from ttabench.errors import UserError
 from ttabench.system.cores import available_cores
-from ttabench.system.files import bytes_below, replace_file, replacing, user_path
+from ttabench.system.files import bytes_below, replace_file, replacing, user_path, writing
 
 
 def test_the_folder_is_made_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -76,6 +77,15 @@ def test_what_a_killed_process_left_is_deleted_after_a_day(tmp_path: Path) -> No
         os.utime(path, (0, 0))
     replace_file(tmp_path / "b", b"1")
     assert {*tmp_path.iterdir()} == {mine, new, of_user, tmp_path / "b"}
+
+
+@each(("link", "what"), [(False, "no folder"), (True, "a link that leads nowhere")])
+def test_what_stands_in_the_place_of_a_folder_is_named(tmp_path: Path, link: bool, what: str) -> None:
+    place = tmp_path / "out"
+    place.symlink_to("nowhere") if link else place.touch()
+    with pytest.raises(UserError) as problem, writing(place / "a"):
+        replace_file(place / "a", b"")
+    assert str(problem.value) == f"{place / 'a'} cannot be written ({place} is {what})."
 
 
 def test_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
