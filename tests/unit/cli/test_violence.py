@@ -228,6 +228,33 @@ def test_ctrl_c_while_the_command_is_imported_is_no_traceback(monkeypatch: pytes
             raise KeyboardInterrupt
 
     monkeypatch.setitem(sys.modules, "ttabench.cli", Interrupted())
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Ctrl-C still ends these tests
     with pytest.raises(SystemExit) as left:
         runpy.run_module("ttabench", run_name="__main__")
     assert left.value.code == 130
+
+
+LEAVES = """
+import os, signal, sys, threading, time
+from ttabench import cli
+from ttabench.__main__ import main
+
+def again() -> None:
+    while threading.main_thread().is_alive():  # until Python waits for this thread
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(300)
+
+def interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=again).start()
+    sys.exit(130)
+
+cli.main = interrupted
+main()
+"""
+
+
+def test_ctrl_c_once_more_ends_the_command_at_once_and_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (130, "")
