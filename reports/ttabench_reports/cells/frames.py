@@ -55,8 +55,10 @@ _FORMER_ALARM = (
 """The alarm for a collapse as older records have it, and its words of today: one footnote for both."""
 CORRECT = "correct"
 """The column with the packed per-image correctness (bytes, see :class:`ttabench.cell.Result`); not in CSV."""
+CALIBRATION = "calibration"
+"""The column with the packed bins of confidence (bytes, see :func:`calibration.packed`); not in CSV."""
 DETAILS = "details"
-"""The column with the details of results (dicts, see :class:`ttabench.cell.Result`); not in CSV."""
+"""The column with the details of results that have no column (dicts, or None); not in CSV."""
 
 
 def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
@@ -81,10 +83,9 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
         absent = USUAL.get(name, 0 if name in WHOLE else math.nan)
         filled[name] = _numbers(name, frame[name], origin) if name in frame else absent
     filled["stale"] = flags(frame, "stale")
-    if CORRECT not in frame:
-        filled[CORRECT] = pd.Series([b""] * len(frame), index=frame.index, dtype=object)
-    if DETAILS not in frame:
-        filled[DETAILS] = pd.Series([None] * len(frame), index=frame.index, dtype=object)
+    for name, nothing in ((CORRECT, b""), (CALIBRATION, b""), (DETAILS, None)):
+        if name not in frame:
+            filled[name] = pd.Series([nothing] * len(frame), index=frame.index, dtype=object)
     frame = frame.assign(**filled)
     for protocol in frame.loc[~frame.duplicated(varying(frame, PROTOCOL)), list(PROTOCOL)].to_dict("records"):
         try:

@@ -16,12 +16,17 @@ from ttabench.provenance.staleness import UNLIKE_ROW
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, OWN, own, shared
 from ttabench.system.garbage_collection import paused
-from ttabench_reports.cells.frames import CORRECT, DETAILS, ROW, TABLE, checked, flags
+from ttabench_reports.cells.calibration import packed
+from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, ROW, TABLE, checked, flags
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 
 CELL = ["cell_id", *TABLE, *ROW, "corruption", "seed", "history"]
 """What tells two cells of a CSV file apart; those that were written by hand have no id."""
+OF_RECORD = (CORRECT, CALIBRATION, DETAILS)
+"""The columns that only cells of results folders have."""
+WITHOUT_COLUMN = ("windows", "resets")
+"""The details that reports read and that have no column of their own."""
 _Cell = tuple[dict[str, Any], tuple[Any, ...]]
 
 
@@ -49,7 +54,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
     places = [str(path) for path, frame in zip(paths, read, strict=True) for _ in range(len(frame))]
     frame = pd.concat(frames, ignore_index=True).assign(_from=places)
     frame["_when"] = frame["written"].round(3)  # as cells.csv has it
-    frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].map(bool)  # streams have details alone
+    frame["_whole"] = (frame[CORRECT].map(len) > 0) | frame[DETAILS].notna()  # streams have details alone
     named = frame["cell_id"] != ""
     by_hand = frame[~named].groupby(CELL, dropna=False, sort=False).ngroup().astype(str)
     frame["_cell"] = frame["cell_id"].where(named, by_hand)
@@ -113,7 +118,7 @@ def _warn_of_replaced(frame: pd.DataFrame) -> None:
 def read_one(path: Path | str) -> pd.DataFrame:
     """The cells of a results folder or of a CSV file. Raises UserError.
 
-    Of a folder, with :data:`CORRECT` and :data:`DETAILS`.
+    Of a folder, with :data:`OF_RECORD`.
     """
     path = Path(path)
     if path.is_dir():
@@ -127,7 +132,7 @@ def read_one(path: Path | str) -> pd.DataFrame:
 
 
 def cells_of(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each record, with :data:`CORRECT` and :data:`DETAILS`."""
+    """A row for each record, with :data:`OF_RECORD`."""
     return _frame(map(_cell, records))
 
 
@@ -139,20 +144,22 @@ def _frame(cells: Iterable[_Cell]) -> pd.DataFrame:
     of_row = [places[id(same)] for same, _ in rows]
     names = [name for name in COLUMNS if name not in OWN]
     repeated = pd.DataFrame([[same[name] for name in names] for same in distinct.values()], columns=names)
-    frame = pd.DataFrame([values for _, values in rows], columns=[*OWN, CORRECT, DETAILS])
+    frame = pd.DataFrame([values for _, values in rows], columns=[*OWN, *OF_RECORD])
     frame = pd.concat([repeated.take(of_row).set_axis(frame.index), frame], axis=1)
-    return frame[[*COLUMNS, CORRECT, DETAILS]]
+    return frame[[*COLUMNS, *OF_RECORD]]
 
 
 def _cell(record: Record) -> _Cell:
-    """What a record shares with others, and its values of :data:`OWN`, :data:`CORRECT`, :data:`DETAILS`.
+    """What a record shares with others, and its values of :data:`OWN` and :data:`OF_RECORD`.
 
     Of a long stream without the correctness: its images come again and again, so they are no sample, and
     intervals and tests over them would be wrong.
     """
     same = shared(record)
     correct = b"" if same["stream"] else record.correct
-    return same, (*own(record).values(), correct, record.data.get("details", {}))
+    details = record.data.get("details", {})
+    kept = {name: details[name] for name in WITHOUT_COLUMN if name in details} if details else None
+    return same, (*own(record).values(), correct, packed(details.get("calibration", {})), kept)
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -174,7 +181,8 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
-    frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in frame})
+    columns = [name for name in frame if name not in OF_RECORD]
+    frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in columns})
     cells = checked(frame, str(path))
     _check_once(cells, path)
     if 0 < cells["accuracy"].max() <= 1:

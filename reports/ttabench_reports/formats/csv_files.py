@@ -17,7 +17,14 @@ from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
-from ttabench_reports.cells.frames import CORRECT, DETAILS, PROTOCOL, checked, without_repeated_facts
+from ttabench_reports.cells.frames import (
+    CALIBRATION,
+    CORRECT,
+    DETAILS,
+    PROTOCOL,
+    checked,
+    without_repeated_facts,
+)
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
@@ -32,7 +39,7 @@ from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 TALLY = ("wins", "ties", "losses")
 P_VALUES = ("p_source_holm", "p_best_holm")
-HIDDEN = (CORRECT, DETAILS)
+HIDDEN = (CORRECT, CALIBRATION, DETAILS)
 TO_QUOTE = re.compile('[,"\n\r]')
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -13,8 +13,8 @@ from ttabench.classifier import Classifier
 from ttabench.observe.calibration import BINS, calibration_bins
 from ttabench.protocol import Protocol
 from ttabench_methods.source import Source
-from ttabench_reports.cells.calibration import reliabilities
-from ttabench_reports.cells.frames import DETAILS
+from ttabench_reports.cells.calibration import packed, reliabilities
+from ttabench_reports.cells.frames import CALIBRATION
 
 
 def test_every_image_is_counted_once_and_the_sums_are_kept() -> None:
@@ -60,13 +60,13 @@ def test_with_scored_classes_the_probability_is_among_them() -> None:
 def test_the_calibration_error_is_by_bin_and_a_mean_over_cells() -> None:
     """Too little confidence in one bin does not make up for too much in another."""
 
-    def cell(confidence: list[float], correct: list[int]) -> dict[str, object]:
+    def cell(confidence: list[float], correct: list[int]) -> bytes:
         numbers = {"count": [10, 10], "confidence": confidence, "correct": correct}
-        return {"calibration": {key: [*two, *[0] * (BINS - 2)] for key, two in numbers.items()}}
+        return packed({key: [*two, *[0] * (BINS - 2)] for key, two in numbers.items()})
 
     frame = pd.DataFrame({
         "row": [0, 0], "corruption": ["fog", "fog"], "accuracy": [65.0, 65.0],
-        DETAILS: [cell([4.0, 9.0], [6, 7]), cell([6.0, 9.0], [6, 7])],
+        CALIBRATION: [cell([4.0, 9.0], [6, 7]), cell([6.0, 9.0], [6, 7])],
     })  # fmt: skip
     reliability = reliabilities(frame)[0]["fog"]
     assert reliability.error == pytest.approx((20 + 10) / 2)

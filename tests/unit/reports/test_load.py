@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,13 +17,16 @@ from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import with_accuracy
 from ttabench.cell import Result
 from ttabench.errors import UserError
+from ttabench.observe.calibration import calibration_bins
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.columns import MISSING
+from ttabench.store.record_values import BINS, OF_BINS
 from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports.cells import load
-from ttabench_reports.cells.frames import CORRECT, DETAILS, checked, one_per_cell
+from ttabench_reports.cells.calibration import packed
+from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, checked, one_per_cell
 from ttabench_reports.formats import csv_files
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import STALE
@@ -58,6 +62,25 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         frame = load.read(order)
         assert sorted(frame["cell_id"]) == sorted({result.cell.cell_id, other.cell.cell_id})
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
+
+
+def test_no_column_of_a_csv_file_is_taken_for_what_a_record_holds(
+    tmp_path: Path, result: Result
+) -> None:
+    exported = csv_files.write_cells(load.read([stored(tmp_path / "a", result)]), tmp_path / "cells.csv")
+    frame = pd.read_csv(exported).assign(**dict.fromkeys(load.OF_RECORD, "x" * 360))
+    frame.to_csv(exported, index=False)
+    read = checked(load.read([exported]))
+    assert [read[name].tolist() for name in load.OF_RECORD] == [[b""], [b""], [None]]
+
+
+def test_what_tables_read_of_a_record_is_kept(tmp_path: Path, result: Result) -> None:
+    bins = calibration_bins(np.array([0.5, 1.0], np.float32), np.array([True, False]))
+    details = {"calibration": bins, "resets": 3, "adapted": "2 layers"}
+    read = load.read([stored(tmp_path / "a", replace(result, details=details))])
+    assert read[CALIBRATION].tolist() == [packed(bins)]
+    assert read[DETAILS].tolist() == [{"resets": 3}]
+    assert np.frombuffer(packed(bins)).reshape(3, BINS).tolist() == [bins[key] for key in OF_BINS]
 
 
 def test_windows_of_a_stream_are_not_lost_to_its_csv_file(tmp_path: Path, result: Result) -> None:
@@ -352,7 +375,7 @@ def test_a_cell_without_an_id_counts_once_too(tmp_path: Path) -> None:
 
 def test_a_copy_of_unknown_age_replaces_no_measurement(tmp_path: Path, result: Result) -> None:
     folder = stored(tmp_path / "a", result)
-    load.read([folder]).drop(columns=["written", CORRECT, DETAILS]).to_csv(tmp_path / "b.csv", index=False)
+    load.read([folder]).drop(columns=["written", *load.OF_RECORD]).to_csv(tmp_path / "b.csv", index=False)
     assert load.read([folder, tmp_path / "b.csv"])[CORRECT].tolist() == [result.correct]
 
 

@@ -28,6 +28,7 @@ from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import ablation, plots
+from ttabench_reports.cells.calibration import packed
 from ttabench_reports.evidence.findings import findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
@@ -55,15 +56,16 @@ def measured(methods: tuple[str, ...]) -> pd.DataFrame:
     frame = with_correctness(frame, 60, better)
     draw = np.random.default_rng(0)
 
-    def bins(row: object) -> dict[str, object]:
+    def bins(row: object) -> bytes:
         confidence = draw.beta(3, 1, 60).astype(np.float32)
-        return {"calibration": calibration_bins(confidence, draw.random(60) < confidence)}
+        return packed(calibration_bins(confidence, draw.random(60) < confidence))
 
-    frame["details"] = [bins(row) for row in frame.itertuples()]
+    frame["calibration"] = [bins(row) for row in frame.itertuples()]
     frame["seconds"] = frame["method"].map({method: 1.0 + (7 * k) % 11 for k, method in enumerate(methods)})
     of_chain = continual(frame[frame["severity"] == 5].assign(dataset="cifar100-c"), FIFTEEN)
     stream = frame[(frame["severity"] == 5) & (frame["corruption"] == "fog")]
-    stream = stream.assign(corruption="recurring", dataset="imagenet-c", correct=[b""] * len(stream))
+    none = [b""] * len(stream)
+    stream = stream.assign(corruption="recurring", dataset="imagenet-c", correct=none, calibration=none)
     stream["details"] = [
         {"windows": {"length": 500, "accuracy": draw.normal(70, 5, 100).tolist()}} for _ in range(len(stream))
     ]
@@ -666,13 +668,11 @@ def test_the_reliability_diagram_shows_bins_and_their_errors(few: Report) -> Non
 def test_calibration_errors_stand_where_no_curve_is(few: Report, above: bool, left: bool) -> None:
     frame = few.cells
     sums = [{"count": 10, "confidence": 10 * (k + 0.5) / 15} for k in range(15)]
-    details = {
-        "calibration": {
-            "count": [one["count"] for one in sums], "confidence": [one["confidence"] for one in sums],
-            "correct": [min(10, one["confidence"] + 5) if above else 0.3 * one["confidence"] for one in sums],
-        }
-    }  # fmt: skip
-    odd = frame.assign(details=[details] * len(frame))
+    bins = packed({
+        "count": [one["count"] for one in sums], "confidence": [one["confidence"] for one in sums],
+        "correct": [min(10, one["confidence"] + 5) if above else 0.3 * one["confidence"] for one in sums],
+    })  # fmt: skip
+    odd = frame.assign(calibration=[bins] * len(frame))
     odd.attrs = {}
     for axes in drawn(Report(odd), "reliability")[0].figure.axes:
         numbers = [text for text in axes.texts if re.search(r" \d+\.\d$", text.get_text())]
@@ -683,7 +683,7 @@ def test_calibration_errors_stand_where_no_curve_is(few: Report, above: bool, le
 def test_cells_without_confidences_give_no_reliability(few: Report) -> None:
     cells = few.cells.copy()
     mask = where(cells, method="tent", arch="cct", corruption="fog", severity=5, dataset="cifar10-c")
-    cells.loc[mask, "details"] = None
+    cells.loc[mask, "calibration"] = b""
     table = Report(cells).tables[2]
     lacking = [row for row in table.rows if row.measured and row.reliability is None]
     assert [(row.arch, row.method) for row in lacking] == [("cct", "tent")]

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import plots
+from ttabench_reports.cells.calibration import packed
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files, latex
 from ttabench_reports.plots.unknown import unknown_curves
@@ -59,13 +60,10 @@ def made(frame: pd.DataFrame) -> list[Sheet]:
 
 def test_figures_are_no_means_where_a_seed_failed() -> None:
     """As for the accuracy: every seed of every corruption, or no mean."""
-    bins = {
-        "calibration": {
-            key: [n, *[0.0] * 14] for key, n in (("count", 4.0), ("confidence", 3.0), ("correct", 2.0))
-        }
-    }
+    sums = {"count": 4.0, "confidence": 3.0, "correct": 2.0}
+    bins = packed({key: [n, *[0.0] * 14] for key, n in sums.items()})
     frame = contaminated()
-    frame = frame[frame["severity"] == 5].assign(details=[bins] * (len(frame) // 2))
+    frame = frame[frame["severity"] == 5].assign(calibration=[bins] * (len(frame) // 2))
 
     def there(frame: pd.DataFrame) -> dict[str, tuple[bool, bool]]:
         (table,) = Report(frame).tables
