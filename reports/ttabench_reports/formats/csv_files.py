@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from ttabench_reports.evidence.means import given_columns, means, notes
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
 from ttabench_reports.evidence.unknown import unknown_frame
-from ttabench_reports.formats.files import write_text
+from ttabench_reports.formats.files import write_lines
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
@@ -127,12 +127,12 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
     if not read_back:
         frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
         frame = frame.rename(columns=inert)
-    return write_text(path, as_csv(frame))
+    return write_lines(path, as_csv(frame))
 
 
-def as_csv(frame: pd.DataFrame) -> str:
-    """What pandas' `to_csv` writes, in a third of the time: most texts stand in a column many times."""
-    head = ",".join(_quoted(str(name)) for name in frame)
+def as_csv(frame: pd.DataFrame) -> Iterator[str]:
+    """The lines that pandas' `to_csv` writes, in a third of the time: texts stand in a column many times."""
+    yield ",".join(_quoted(str(name)) for name in frame)
     fields = [_fields(column) for _, column in frame.items()]
     columns: list[Iterable[str]] = []
     for same, some in itertools.groupby(fields, lambda one: len(one) == 1):
@@ -141,7 +141,7 @@ def as_csv(frame: pd.DataFrame) -> str:
             columns.append(itertools.repeat(text, len(frame)))
         else:
             columns += some
-    return "\n".join([head, *map(",".join, zip(*columns, strict=True)), ""])
+    yield from map(",".join, zip(*columns, strict=True))
 
 
 def _fields(column: pd.Series[Any]) -> list[str]:

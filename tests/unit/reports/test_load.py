@@ -64,9 +64,7 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
 
 
-def test_no_column_of_a_csv_file_is_taken_for_what_a_record_holds(
-    tmp_path: Path, result: Result
-) -> None:
+def test_no_column_of_a_csv_file_is_taken_for_what_a_record_holds(tmp_path: Path, result: Result) -> None:
     exported = csv_files.write_cells(load.read([stored(tmp_path / "a", result)]), tmp_path / "cells.csv")
     frame = pd.read_csv(exported).assign(**dict.fromkeys(load.OF_RECORD, "x" * 360))
     frame.to_csv(exported, index=False)
