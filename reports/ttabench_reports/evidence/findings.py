@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -58,7 +58,7 @@ class Paired:
         self._rows = [row for row in rows if row.measured and row.correct]
         self._moments: dict[Column, list[tuple[dict[int, int], stats.Moments]]] = {}
         self._first = columns[0]
-        self._shares: dict[int, NDArray[np.float32]] = {}
+        self._right: dict[int, NDArray[Any]] = {}
         for n in sorted({row.about["n_images"] for row in self._rows if row.about["n_images"] > 1}):
             same = [row for row in self._rows if row.about["n_images"] == n]
             for seeds in _common_seeds(row.about["seed_names"] for row in same):
@@ -95,18 +95,18 @@ class Paired:
         self, column: Column, rows: Sequence[Row], known: set[int], seeds: tuple[int, ...],
         values: NDArray[np.uint8],
     ) -> None:  # fmt: skip
-        """Of the `known` rows; :meth:`share` of those with exactly these seeds.
+        """Of the `known` rows; of those with exactly these seeds also what :meth:`share` needs.
 
         values  (rows, seeds, n), counts.
         """
+        smallest = np.min_scalar_type(len(column) * len(seeds))  # as each row has one for each image
         chosen = sorted(known)
         if chosen:
             places = {id(rows[k]): at for at, k in enumerate(chosen)}
             self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
         for k in chosen if column == self._first else ():
             if rows[k].about["seed_names"] == seeds:
-                mean = values[k].mean(axis=0, dtype=np.float32)
-                self._shares[id(rows[k])] = mean / np.float32(len(column))
+                self._right[id(rows[k])] = values[k].sum(axis=0, dtype=smallest)
 
     def p_values(self, first: Row, others: Sequence[Row], column: Column) -> list[float]:
         """Of the tests that a row and each of the others have the same mean over a column.
@@ -144,7 +144,10 @@ class Paired:
 
     def share(self, row: Row) -> NDArray[np.float32] | None:
         """Share of the first column's corruptions, and of the seeds, under which each image was right."""
-        return self._shares.get(id(row))
+        if (right := self._right.get(id(row))) is None:
+            return None
+        mean = right.astype(np.float32) / np.float32(len(row.about["seed_names"]))
+        return mean / np.float32(len(self._first))
 
 
 def _common_seeds(stored: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:

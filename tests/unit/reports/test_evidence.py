@@ -517,3 +517,15 @@ def test_methods_are_compared_with_the_best_method_where_source_is_above_all() -
     text = summary(ranking)
     assert text.startswith("EATA has the highest mean")
     assert "TENT does not differ from it significantly." in text
+
+
+def test_the_share_of_an_image_is_its_mean_over_corruptions_and_seeds() -> None:
+    """Also under more corruptions and seeds than a byte can count."""
+    seeds = range(256 // len(CORRUPTIONS) + 1)
+    frame = with_correctness(cells(("source", "tent"), ("cct",), seeds=seeds), 40, {"tent": 1.0})
+    ours = frame[where(frame, method="tent")]["correct"]
+    right = np.unpackbits(np.stack([np.frombuffer(packed, np.uint8) for packed in ours]), axis=1)
+    assert right.sum(axis=0).max() > 255
+    table = one(frame)
+    tent = row(table, "tent")
+    assert paired_with(tent, table).share(tent) == pytest.approx(right.mean(axis=0))
