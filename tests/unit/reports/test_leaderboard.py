@@ -219,6 +219,14 @@ def test_the_folder_named_first_counts(tmp_path: Path) -> None:
     )
     repeated = Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][2][1][-1][1]
     assert repeated.startswith("4 cells of reference, 4 of them with up to ")
+    assert "Also in earlier folders" not in (tmp_path / "alone" / "index.html").read_text()
+
+
+def test_what_helps_on_the_screen_alone_is_not_printed(tmp_path: Path) -> None:
+    built(tmp_path / "site", folder(tmp_path / "one", results({"source": 0.5, "tent": 0.7})))
+    html = (tmp_path / "site" / "index.html").read_text()
+    on_screen = re.findall(r'<p class="lead screen">(.*?)</p>', html)
+    assert ["Point at a number" in text and "share a rank" not in text for text in on_screen] == [True]
 
 
 def test_a_failed_cell_does_not_hide_the_number_of_a_later_folder(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_what_the_page_opens_on_is_said_where_a_selector_has_others(html: str) -
     assert "The page opens on one dataset and one architecture; choose others above, or “all”." in html
     one = page.html(Report(cells(archs=("cct",), corruptions=CORRUPTIONS)))
     assert "opens on" not in one
-    assert '<p class="lead">Point at a number' in one
+    assert '<p class="lead screen">Point at a number' in one
 
 
 def test_names_are_never_markup() -> None:

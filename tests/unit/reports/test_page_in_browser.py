@@ -137,7 +137,9 @@ def test_paper_has_what_is_shown_with_its_caption_and_no_controls(
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
-def test_on_paper_a_plot_fits_a_page_and_heads_are_repeated(browser: Any, written: Path) -> None:
+def test_on_paper_a_plot_and_its_caption_fit_a_page_and_heads_are_repeated(
+    browser: Any, written: Path
+) -> None:
     browser.get(written.as_uri())
     script(browser, "return ready")
     script(
@@ -145,15 +147,20 @@ def test_on_paper_a_plot_fits_a_page_and_heads_are_repeated(browser: Any, writte
         "await Promise.all([...document.querySelectorAll('figure img')].map((image) => image.decode()))",
     )
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    resize(browser, round((297 - 2 * 12) / 25.4 * 96), 800)  # A4 along, without its margins, in CSS pixels
     try:
-        # Even the highest plot, beside the long caption of a sweep of everything.
+        # Even the highest plot, with the long caption of a sweep of everything.
         script(browser, "document.querySelector('figure img').style.height = '2000px'")
-        room = (210 - 2 * 12 - 60) / 25.4 * 96  # CSS pixels: A4 across, its margins, and the caption
+        script(
+            browser,
+            "document.querySelector('figcaption').textContent = 'Accuracy, batch size 64. '.repeat(40)",
+        )
         heights = script(
-            browser, "return [...document.querySelectorAll('figure img')].map((image) => image.offsetHeight)"
+            browser, "return [...document.querySelectorAll('figure')].map((one) => one.offsetHeight)"
         )
         assert heights
-        assert max(heights) <= room
+        heading = 13
+        assert max(heights) <= (210 - 2 * 12 - heading) / 25.4 * 96
         # Chromium repeats the head of a table on the next page only if no box in it is a control.
         displays = (
             "return [...document.querySelectorAll('thead button')].map((b) => getComputedStyle(b).display)"
@@ -161,6 +168,50 @@ def test_on_paper_a_plot_fits_a_page_and_heads_are_repeated(browser: Any, writte
         assert set(script(browser, displays)) == {"contents"}
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_on_paper_no_text_but_raised_marks_is_smaller_than_seven_points(browser: Any, written: Path) -> None:
+    browser.get(written.as_uri())
+    script(browser, "return ready")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        sizes = script(
+            browser,
+            """return [...document.querySelectorAll('body *:not(sup, script, style)')]
+            .filter((one) => one.offsetParent)
+            .filter((one) => [...one.childNodes].some((node) => node.nodeType == 3 && node.data.trim()))
+            .map((one) => parseFloat(getComputedStyle(one).fontSize) * 72 / 96)""",
+        )
+        assert 7 <= min(sizes) <= max(sizes) < 17
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_marks_stand_out_from_every_shade(open_page: Any, theme: str) -> None:
+    scheme(open_page, theme)
+    try:
+        weakest = script(
+            open_page,
+            """const linear = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+            const light = (colour) => {
+                const [r, g, b] = colour.map((v) => linear(v / 255));
+                return .2126 * r + .7152 * g + .0722 * b;
+            };
+            const numbers = (text) => text.match(/[0-9.]+/g).map(Number);
+            const cell = document.querySelector('table.corruptions td.h10, table.corruptions td.best');
+            cell.className = 'h10';
+            cell.innerHTML = '1<sup>a</sup>';
+            const ground = numbers(getComputedStyle(cell.closest('.scroll')).backgroundColor);
+            const [r, g, b, alpha] = numbers(getComputedStyle(cell).backgroundColor);
+            const shade = [r, g, b].map((v, n) => alpha * v + (1 - alpha) * ground[n]);
+            const ink = numbers(getComputedStyle(cell.lastChild).color).slice(0, 3);
+            const [low, high] = [light(shade), light(ink)].sort((x, y) => x - y);
+            return (high + .05) / (low + .05)""",
+        )
+        assert weakest >= 4.5
+    finally:
+        scheme(open_page, "light")
 
 
 def test_every_table_has_a_caption_and_every_drawing_a_label(open_page: Any) -> None:
