@@ -141,10 +141,9 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
 
 
 def _place(member: dict[str, Any]) -> tuple[object, ...]:
-    base, label = member["base"], member["method"]
-    offline = member["mode"] == "offline" and base != "source"
-    difference = naming.natural(member["difference"])
-    return member["checkpoint"], offline, *naming.method_key(base, label), difference
+    offline = member["mode"] == "offline" and member["base"] != "source"
+    by_name = naming.method_key(member["base"], member["method"], str(member["config"]))
+    return member["checkpoint"], offline, *by_name, naming.natural(member["difference"])
 
 
 def _published(

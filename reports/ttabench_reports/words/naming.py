@@ -334,9 +334,10 @@ def arch_key(arch: str) -> tuple[object, ...]:
     return family, natural(arch)
 
 
-def method_key(base: str, label: str) -> tuple[object, ...]:
-    """The baseline first, then by name, then by variant."""
-    return base != "source", base, natural(label)
+def method_key(base: str, label: str, config: str = "") -> tuple[object, ...]:
+    """The baseline first, then in the alphabet of the names that :func:`method` gives, then by variant."""
+    name = method(label, config).partition(" [")[0]
+    return base != "source", name.casefold(), natural(label)
 
 
 def number(value: float, decimals: int = 1) -> str:

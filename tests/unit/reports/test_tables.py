@@ -830,6 +830,17 @@ def test_a_stack_has_the_names_of_its_two_methods(label: str, config: str, name:
     assert naming.method(label, config) == name
 
 
+def test_rows_stand_in_the_alphabet_of_the_names_shown_and_variants_of_a_method_together() -> None:
+    methods = ("tca", "stack", "sar", "actmad", "aqr", "tent[lr=0.1]", "tent", "source", "bn_stats")
+    (table,) = tables.tables(cells(methods, ("cct",)))
+    shown = [row.name for row in table.rows if row.measured]
+    assert shown == [
+        "Source", "ActMAD", "AQR", "BNStats", "LinearTCA", "Quantile + CoTTA", "SAR", "TENT", "TENT [lr=0.1]"
+    ]  # fmt: skip
+    with naming.chosen({"tca": "Zebra"}):
+        assert naming.method_key("tca", "tca") > naming.method_key("tent", "tent")
+
+
 def test_tables_name_the_methods_of_a_stack_and_csv_files_its_identifier(tmp_path: Path) -> None:
     frame = cells(("source", "stack")).assign(config='{"first": "quantile", "second": "shot"}')
     console = Console(width=200, file=io.StringIO())
