@@ -49,7 +49,7 @@ def _environment() -> Environment:
         "number": words.number, "signed": words.signed, "p": words.p_value, "exact": exact,
         "count": "{:,}".format, "arch": naming.arch, "full": full, "seconds": seconds,
     }  # fmt: skip
-    environment.globals["nan"] = math.nan
+    environment.globals |= {"nan": math.nan, "no_number": words.NO_NUMBER}
     return environment
 
 

@@ -47,8 +47,8 @@ def cost(report: Report) -> Sheet | None:
         said = filter(None, (costs.lacks(row), costs.doubt(row)))
         name = replace(name, marks=name.marks + "".join(map(notes.mark, said)))
         accuracy = notes.accuracy(row, table, ranked=False)
-        missing = row.words.get(MEAN, "–") if not row.about["measured"] else "–"
-        numbers = [Entry(text or missing, small=not text) for text in _texts(row)]
+        missing = "" if row.about["measured"] else row.words.get(MEAN, "")
+        numbers = [words.known(text or missing, small=not text) for text in _texts(row)]
         batch = Entry(str(row.about["batch_size"]))
         return [model, name, given, batch, accuracy, *(numbers if on_device else numbers[:-1])]
 
@@ -72,7 +72,8 @@ def cost(report: Report) -> Sheet | None:
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),
     )
-    return Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(3, 6))
+    sheet = Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(3, 6))
+    return words.with_dashes_said(sheet)
 
 
 def in_words(row: Row) -> str:

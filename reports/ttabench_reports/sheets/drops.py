@@ -10,7 +10,7 @@ from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.evidence.findings import groups
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Emphasis, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -59,14 +59,14 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         line = notes.names(measured, model=not block)
         for row, table, least in zip(rows, tables, smallest, strict=True):
             if row is None:
-                line += [Entry("–"), Entry("–"), Entry("–")]
+                line += [words.known("")] * 3
                 continue
             clean = row.about["clean_accuracy"]
             fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
             place: Emphasis = "best" if id(row) in least else ""
             line += [
-                Entry(words.number(clean) or "–"), notes.accuracy(row, table, ranked=False, line=measured),
-                Entry(words.number(fall) or "–", place=place),
+                words.known(words.number(clean)), notes.accuracy(row, table, ranked=False, line=measured),
+                words.known(words.number(fall), place=place),
             ]  # fmt: skip
         block.append(line)
     severities = {table.key["severity"] for table in tables}
@@ -98,7 +98,8 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     )
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
     parts = [Group("", list(blocks.values()))]
-    return Sheet(name, caption, footer, heads, parts, over, 3, notes.texts, cuts, main=True)
+    sheet = Sheet(name, caption, footer, heads, parts, over, 3, notes.texts, cuts, main=True)
+    return words.with_dashes_said(sheet)
 
 
 def _known_clean(row: Row) -> bool:

@@ -33,11 +33,11 @@ def summary(report: Report) -> Sheet:
         published = [] if beside.known is None else [beside(table, row.arch) if first else Entry()]
         return [
             *notes.names([row], model=first),
-            Entry(words.number(row.baseline.value(MEAN)) if row.baseline else "–"),
+            words.known(words.number(row.baseline.value(MEAN)) if row.baseline else ""),
             notes.accuracy(row, table),
-            Entry(words.interval(*finding.interval), small=True),
-            Entry(words.signed(row.printed_rise) or "–"),
-            Entry(finding.record or "–"),
+            words.known(words.interval(*finding.interval), small=True),
+            words.known(words.signed(row.printed_rise)),
+            words.known(finding.record),
             *published,
         ]
 
@@ -56,10 +56,11 @@ def summary(report: Report) -> Sheet:
         else "",
         how,
     )
-    return Sheet(
+    sheet = Sheet(
         "summary", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(5, 7),
         brief=words.join(BASELINE, how), main=True,
-    ).without_empty((5, 7))  # fmt: skip
+    )  # fmt: skip
+    return words.with_dashes_said(sheet.without_empty((5, 7)))
 
 
 def statistics(report: Report) -> Sheet:
@@ -71,14 +72,14 @@ def statistics(report: Report) -> Sheet:
         return [
             *notes.names([row], model=first),
             notes.accuracy(row, table),
-            Entry(words.interval(*finding.interval), small=True),
-            Entry(words.signed(row.printed_rise)),
-            Entry(words.interval(*finding.rise_interval, sign=True), small=True),
-            Entry(finding.record),
-            Entry(words.p_value(finding.p_source)),
-            Entry(words.p_value(finding.p_best)),
-            Entry("" if math.isnan(finding.rank) else f"{finding.rank:.1f}"),
-            Entry(words.number(row.reliability.error if row.reliability else math.nan)),
+            words.known(words.interval(*finding.interval), small=True),
+            words.known(words.signed(row.printed_rise)),
+            words.known(words.interval(*finding.rise_interval, sign=True), small=True),
+            words.known(finding.record),
+            words.known(words.p_value(finding.p_source)),
+            words.known(words.p_value(finding.p_best)),
+            words.known(words.number(finding.rank)),
+            words.known(words.number(row.reliability.error if row.reliability else math.nan)),
         ]
 
     parts = groups(report.tables, line)
@@ -107,7 +108,7 @@ def statistics(report: Report) -> Sheet:
         words.how_to_read(report.tables),
     )
     sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
-    return sheet.without_empty((4, 6, 7, 8, 9, 11))
+    return words.with_dashes_said(sheet.without_empty((4, 6, 7, 8, 9, 11)))
 
 
 def _findings(report: Report) -> list[Finding]:
@@ -146,7 +147,7 @@ class _BestPublished:
         """Only where there are published numbers, and ours is a mean over the same corruptions."""
         assert self.known is not None
         if table.main != CORRUPTIONS:
-            return Entry("–")
+            return words.known("")
         key = table.key
         here = self.known[
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
@@ -165,7 +166,7 @@ class _BestPublished:
         ]
         here = here.loc[[not one for one in own]]
         if here.empty:
-            return Entry("–")
+            return words.known("")
         top = here.sort_values("accuracy").iloc[-1]
         name = str(top["publication"])
         self.used.setdefault(name)

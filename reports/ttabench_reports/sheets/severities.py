@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.families import Family, families
 from ttabench_reports.words import naming
@@ -26,7 +26,7 @@ def _severity(family: Family) -> Sheet:
         block = blocks.setdefault(arch, [])
         measured = [row for row in rows if row]
         cells = [
-            notes.accuracy(row, table, line=measured) if row else Entry("–")
+            notes.accuracy(row, table, line=measured) if row else words.known("")
             for row, table in zip(rows, tables, strict=True)
         ]
         block.append([*notes.names(measured, model=not block), *cells])
@@ -37,4 +37,5 @@ def _severity(family: Family) -> Sheet:
     name = f"severity_{naming.slug(family.title)}"
     parts = [Group("", list(blocks.values()))]
     footer = words.how_to_read(tables)
-    return Sheet(name, caption, footer, heads, parts, labels=2, notes=notes.texts, main=True)
+    sheet = Sheet(name, caption, footer, heads, parts, labels=2, notes=notes.texts, main=True)
+    return words.with_dashes_said(sheet)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Place, untested
-from ttabench_reports.sheets.sheet import Entry
+from ttabench_reports.sheets.sheet import Emphasis, Entry, Sheet, by_column
+from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.words import naming, protocols
 from ttabench_reports.words.unset_settings import defaults, without
@@ -30,6 +32,7 @@ TOGETHER = "Rows of different batch sizes are ranked together."
 NOT_TESTED = "Some rows could not be tested against the best: that they are not bold says nothing."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
+NO_NUMBER = "A dash in a column of numbers: there is no such number."
 
 
 def minus(text: str) -> str:
@@ -52,6 +55,21 @@ def p_value(p: float) -> str:
 def interval(low: float, high: float, *, sign: bool = False) -> str:
     spell = signed if sign else number
     return "" if math.isnan(low) else f"[{spell(low)}, {spell(high)}]"
+
+
+def known(text: str, *, small: bool = False, place: Emphasis = "") -> Entry:
+    """What stands in a column of numbers: :data:`DASH` where there is none."""
+    return Entry(text or DASH, small=small, place=place)
+
+
+def with_dashes_said(sheet: Sheet) -> Sheet:
+    """A sheet whose footer says what a dash in a column of numbers means, if there is one."""
+    lines = [list(by_column(line)) for group in sheet.groups for line in group.lines]
+    numbers = [n for n, head in enumerate(sheet.heads) if head.align == "r"]
+    if not any(line[n].text == DASH for line in lines for n in numbers):
+        return sheet
+    brief = sheet.brief and join(sheet.brief, NO_NUMBER)
+    return replace(sheet, footer=join(sheet.footer, NO_NUMBER), brief=brief)
 
 
 def label(row: Row) -> Entry:

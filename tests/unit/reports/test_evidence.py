@@ -18,7 +18,7 @@ from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import best_places, paired_with, places_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
-from ttabench_reports.sheets import means
+from ttabench_reports.sheets import means, words
 from ttabench_reports.tables.table import Row, Table
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
@@ -363,6 +363,22 @@ def test_a_row_that_cannot_be_tested_against_the_best_has_a_footnote() -> None:
         assert ("could not be tested against the best" in sheet.footer) is bool(named)
         notes = [text for _, text in sheet.used_notes]
         assert any(text.startswith("not tested against the best") for text in notes) is bool(named)
+
+
+def test_what_cannot_be_given_is_one_dash_that_the_footer_explains_where_there_is_one() -> None:
+    whole = with_correctness(cells(METHODS, ("cct",)), IMAGES, BETTER)
+    plain = whole.copy()
+    plain.loc[whole["base"] == "sar", "correct"] = b""
+    for sheet in (
+        means.summary(Report(whole)),
+        means.summary(Report(plain)),
+        means.statistics(Report(plain)),
+    ):
+        numbers = [cell.text for group in sheet.groups for line in group.lines for cell in line[3:]]
+        assert "" not in numbers
+        assert sheet.footer.count(words.NO_NUMBER) == ("–" in numbers)
+        assert not sheet.brief or sheet.brief.count(words.NO_NUMBER) == ("–" in numbers)
+    assert "–" in numbers
 
 
 def mixed(right: dict[tuple[str, int], np.ndarray]) -> pd.DataFrame:
