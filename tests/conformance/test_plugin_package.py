@@ -18,7 +18,7 @@ from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
 from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.store import load_frame
-from ttabench.sweep.settings import parse_settings
+from ttabench.sweep.chosen_methods import parse_settings
 from ttabench_reports.leaderboard import folders
 
 Run = Callable[..., Output]

@@ -9,10 +9,11 @@ from typing import cast
 from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
 from ttabench.method import Architecture
 from ttabench.models.model import Model
+from ttabench.sweep.chosen_methods import choose_methods
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.plan import Planned, RatioOf, Source
 from ttabench.sweep.plan import plan as plan_cells
-from ttabench.sweep.resolve import Part, Sweep, choose_methods
+from ttabench.sweep.resolve import Part, Sweep
 from ttabench.sweep.shifts import shifts_of
 
 HAS = {"cifar10-c-bar": BAR_CORRUPTIONS, "cifar10.1": (NATURAL,)}

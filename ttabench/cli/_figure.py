@@ -96,7 +96,7 @@ def _parse(name: str, settings: Sequence[str], known: Mapping[str, Any]) -> dict
 def _of_methods(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     """``tent.lr=1e-3`` → ``{"tent": {"lr": "1e-3"}}``. Raises UserError on what a method would not take."""
     from ttabench.method.settings import make_config
-    from ttabench.sweep.settings import parse_settings
+    from ttabench.sweep.chosen_methods import parse_settings
 
     methods: dict[str, dict[str, str]] = {}
     for method, values in parse_settings(settings, registry.method_names()).items():

@@ -29,8 +29,9 @@ from ttabench.paper.facts import Facts
 from ttabench.paper.sources import Weights
 from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda, make_agenda
+from ttabench.sweep.chosen_methods import choose_methods
 from ttabench.sweep.plan import find_sources, plan, source_of
-from ttabench.sweep.resolve import choose_methods, resolve
+from ttabench.sweep.resolve import resolve
 from ttabench.system.environment import pick_device
 
 SECONDS = {"quantile": 10.0, "official/cct_7": 4.0, "cct": 4.0, "": 1.7}

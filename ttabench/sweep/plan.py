@@ -22,11 +22,12 @@ from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
+from ttabench.sweep.chosen_methods import MethodChoice
 from ttabench.sweep.exclusions import matching, warn_of_idle
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import check_ratios, given_ratio
 from ttabench.sweep.pace import BASELINE, OFFLINE, no_pace
-from ttabench.sweep.resolve import MethodChoice, Part, Sweep
+from ttabench.sweep.resolve import Part, Sweep
 from ttabench.sweep.shifts import Shifts
 from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent

@@ -12,11 +12,11 @@ from ttabench.method import Architecture
 from ttabench.method.settings import make_config
 from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import method
+from ttabench.sweep.chosen_methods import parse_settings
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.plan import Source
 from ttabench.sweep.resolve import resolve
-from ttabench.sweep.settings import parse_settings
 
 RESNET = Source("resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c")
 CCT = Source("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), num_classes=10), "d")

@@ -22,11 +22,12 @@ from ttabench.method import Architecture
 from ttabench.models.model import Model
 from ttabench.registry import method
 from ttabench.sweep import plan as planning
+from ttabench.sweep.chosen_methods import choose_methods
 from ttabench.sweep.exclusions import exclusion
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.pace import NOTHING_KEPT, OFFLINE
 from ttabench.sweep.plan import NOT_RESET, Source, find_sources
-from ttabench.sweep.resolve import Part, Sweep, choose_methods, resolve
+from ttabench.sweep.resolve import Part, Sweep, resolve
 from ttabench.sweep.shifts import Shifts, find_shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
