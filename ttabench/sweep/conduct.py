@@ -94,15 +94,15 @@ def run_cells(
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
     store = Store(out)
-    store.make_folder(grid.to_json(), extend=draft.extend)
+    store.make_folder(draft.fields, extend=draft.extend)
     asked: Path | None = None
     with ExitStack() as stack:
         claims = stack.enter_context(WorkClaims(store.root, "sweep"))
         claims.sweep_up()  # what killed processes left
         if begun is None:
             with claims.alone("plan"):  # of two sweeps that start together, one joins the other
-                store.join(grid.to_json(), extend=draft.extend)
-                asked = keep(grid, out)
+                store.join(draft.fields, extend=draft.extend)
+                asked = keep(draft.file, out)
             claims.forget_losses()
             stack.callback(claims.forget_losses)
             _greet(claims, console)

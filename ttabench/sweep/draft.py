@@ -20,7 +20,7 @@ from ttabench.sweep.plan import Planned, Source, find_sources, plan
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard
-from ttabench.sweep.sweep_file import is_one_of_several
+from ttabench.sweep.sweep_file import is_one_of_several, to_toml
 
 __all__ = ["Draft", "make_draft"]
 
@@ -29,8 +29,9 @@ __all__ = ["Draft", "make_draft"]
 class Draft:
     """What a sweep asks for.
 
-    grid       what its user gave.
-    sweep      the same with all names resolved.
+    sweep      what its user gave, with all names resolved.
+    fields     the same as its folder stores it, see :meth:`ttabench.sweep.grid.Grid.to_json`.
+    file       the same as a sweep file, which its folder keeps.
     out        its results folder.
     asks_to_extend   whether its user wants it added to the other sweeps of this folder.
     shard      which slice of it this process measures.
@@ -38,8 +39,9 @@ class Draft:
     overwrite, scores   see :func:`ttabench.sweep.agenda.make_agenda`.
     """
 
-    grid: Grid
     sweep: Sweep
+    fields: dict[str, Any]
+    file: str
     out: Path
     asks_to_extend: bool
     shard: Shard
@@ -53,7 +55,7 @@ class Draft:
 
         Others may join the folder at any time, except while this process has the claim on the plan.
         """
-        return self.asks_to_extend or is_one_of_several(self.grid, self.out)
+        return self.asks_to_extend or is_one_of_several(self.file, self.out)
 
     @property
     def untrained(self) -> list[Model]:
@@ -89,9 +91,10 @@ def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft
     for name in ("overwrite", "scores"):
         OPTIONS[name].kind.check(str(options[name]), OPTIONS[name].flag)
     draft = Draft(
-        grid, sweep, out, extend, shard, elsewhere, str(options["overwrite"]), str(options["scores"])
-    )
-    Store(out).sweep_before(grid.to_json(), extend=draft.extend)  # now: opening networks may take minutes
+        sweep, grid.to_json(), to_toml(grid.to_options()), out, extend, shard, elsewhere,
+        str(options["overwrite"]), str(options["scores"]),
+    )  # fmt: skip
+    Store(out).sweep_before(draft.fields, extend=draft.extend)  # now: opening networks may take minutes
     if shard != WHOLE and (missing := draft.untrained):
         raise UserError(
             f"--shard needs trained classifiers, and {', '.join(map(str, missing))} is not trained yet; "

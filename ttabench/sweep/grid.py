@@ -8,7 +8,7 @@ from typing import Any
 
 from ttabench.errors import UserError, unknown
 from ttabench.method.spelling import parse_method
-from ttabench.sweep.option_table import BATCH_RATES, CLASSES, MODES
+from ttabench.sweep.option_table import BATCH_RATES, CLASSES, DEFAULTS, MODES
 
 RULES = ("include", "exclude", "per_method", "per_dataset")
 LATER = ("batch_rate", "classes", "stream", "pace", "pace_ratio", *RULES)
@@ -107,6 +107,24 @@ class Grid:
         if whole:
             return values
         return {k: v for k, v in values.items() if k not in LATER or v not in ([], {}, unset.get(k))}
+
+    def to_options(self) -> dict[str, Any]:
+        """What a sweep file says of it, as JSON values: options, with names of groups resolved, and rules."""
+        options = self.to_json(whole=True)
+        options["set"] = options.pop("settings")
+        if self._rules_decide_reset():
+            del options["reset"]
+        for name in ("batch_rate", "classes"):  # folders of earlier sweeps have none, and hold the same sweep
+            if options[name] == DEFAULTS[name]:
+                del options[name]
+        return options
+
+    def _rules_decide_reset(self) -> bool:
+        """Whether the reset of a stream, which is not given, is not that of a rule without this stream."""
+        rules = (*self.include, *self.per_dataset.values())
+        return bool(self.stream and not self.reset) and any(
+            "stream" in rule and not rule["stream"] and "reset" not in rule for rule in rules
+        )
 
 
 def check_whole_methods(names: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ttabench.errors import UserError, shortened, unknown
 from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import in_groups
-from ttabench.sweep.grid import Grid, check_whole_methods
+from ttabench.sweep.grid import check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import arch_spelling, stream_as_order
 from ttabench.sweep.rules import (
@@ -266,32 +266,17 @@ def overridden(config: Mapping[str, Any], flags: Mapping[str, Any]) -> list[str]
     return sentences
 
 
-def to_toml(grid: Grid) -> str:
-    """A sweep file of what a grid measures: every option with its value, names of groups resolved."""
-    values = grid.to_json(whole=True)
-    values["set"] = values.pop("settings")
-    if _rules_decide_reset(grid):
-        del values["reset"]
-    for name in ("batch_rate", "classes"):  # folders of earlier sweeps have none, and hold the same sweep
-        if values[name] == DEFAULTS[name]:
-            del values[name]
+def to_toml(options: Mapping[str, Any]) -> str:
+    """The sweep file of what `Grid.to_options` gives."""
     lines = ["# What this sweep measures, with every value. Run it again: ttabench sweep --config FILE"]
-    lines += _lines({name: values[name] for name in MEASURED if name in values})
+    lines += _lines({name: options[name] for name in MEASURED if name in options})
     for name in ("include", "exclude"):
-        for rule in values[name]:
+        for rule in options[name]:
             lines += ["", f"[[{name}]]", *_lines(rule)]
     for name in ("per_method", "per_dataset"):
-        for key, rule in values[name].items():
+        for key, rule in options[name].items():
             lines += ["", f"[{name}.{_toml(key)}]", *_lines(rule)]
     return "\n".join(lines) + "\n"
-
-
-def _rules_decide_reset(grid: Grid) -> bool:
-    """Whether the reset of a stream, which is not given, is not that of a rule without this stream."""
-    rules = (*grid.include, *grid.per_dataset.values())
-    return bool(grid.stream and not grid.reset) and any(
-        "stream" in rule and not rule["stream"] and "reset" not in rule for rule in rules
-    )
 
 
 def _lines(rule: Mapping[str, Any]) -> list[str]:
@@ -307,12 +292,14 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # texts and numbers are spelled alike in JSON and in TOML
 
 
-def keep(grid: Grid, folder: Path) -> Path:
-    """Write the sweep file of a grid into a results folder; of a second sweep there, ``sweep-2.toml``.
+def keep(content: str, folder: Path) -> Path:
+    """Write the sweep file of a sweep into a results folder; of a second sweep there, ``sweep-2.toml``.
+
+    content  see `to_toml`.
 
     Raises UserError if the folder cannot be written, or a file there cannot be read.
     """
-    data = to_toml(grid).encode()
+    data = content.encode()
     number = 1
     while (path := folder / (KEPT if number == 1 else f"sweep-{number}.toml")).exists():
         try:
@@ -327,9 +314,9 @@ def keep(grid: Grid, folder: Path) -> Path:
     return path
 
 
-def is_one_of_several(grid: Grid, folder: Path) -> bool:
-    """Whether a results folder has the sweep files of this grid and of another one."""
-    data = to_toml(grid).encode()
+def is_one_of_several(content: str, folder: Path) -> bool:
+    """Whether a results folder has the sweep file with this content, and another one."""
+    data = content.encode()
     try:
         held = [file.read_bytes().replace(b"\r\n", b"\n") for file in folder.glob("sweep*.toml")]
     except OSError:

@@ -28,7 +28,6 @@ from ttabench.run.unchanged_data import file_states
 from ttabench.subset_names import drawn_from, split_subset
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.resolve import resolve
-from ttabench.sweep.sweep_file import to_toml
 from ttabench_reports.evidence.given import _is_tuned
 from ttabench_reports.words import naming
 
@@ -200,8 +199,8 @@ def test_options() -> None:
     )  # fmt: skip
     assert {d for part in resolve(grid).models for d in [part.measured.name]} == {"digits-c[60]"}
     assert "digits-c[60]" in grid.per_dataset
-    assert "classes" not in to_toml(make_grid({**DEFAULTS}))  # folders of earlier sweeps still hold theirs
-    assert "classes" not in make_grid({**DEFAULTS}).to_json()
+    plain = make_grid({**DEFAULTS})  # folders of earlier sweeps still hold theirs
+    assert "classes" not in {*plain.to_options(), *plain.to_json()}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ttabench.store import Store
 from ttabench.store.new_records import sizes
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.options import make_grid
-from ttabench.sweep.sweep_file import keep, with_flags
+from ttabench.sweep.sweep_file import keep, to_toml, with_flags
 
 SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow", "--out")
 
@@ -77,7 +77,7 @@ def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_compu
     assert ttabench(*SWEEP, here, "--workers", "0").code == 0
     flags = {"methods": "bn_stats", "archs": "net:build", "datasets": "./few-c-local", "batch_size": 10}
     options = with_flags({}, {**flags, "corruptions": "fog,snow", "overwrite": "always", "cell_timeout": 0.5})
-    asked = keep(make_grid(options), here)
+    asked = keep(to_toml(make_grid(options).to_options()), here)
     command = hand_over(asked, options, (0, 2), sizes(here), here / "tasks" / "x", here)
     assert command[-4:] == ("--overwrite", "always", "--shard", "1/2")
     task = [part for part in command if part not in ("--cell-timeout", "0.5", "--shard", "1/2")]

@@ -55,6 +55,10 @@ def test_a_stored_grid_has_the_fields_that_old_folders_have() -> None:
         "per_dataset": {}, "batch_rate": "official", "classes": "first",
     }  # fmt: skip
     assert grid().to_json(whole=True) == stored | later
+    assert grid().to_json(whole=True).keys() - grid().to_options() == {"settings", "batch_rate", "classes"}
+    assert grid(settings=("tent.lr=1",), classes="balanced").to_options().items() >= {
+        "set": ["tent.lr=1"], "classes": "balanced",
+    }.items()  # fmt: skip
 
 
 def test_what_was_added_later_is_stored_where_it_is_set() -> None:
