@@ -183,7 +183,7 @@ class Worker:
         )  # fmt: skip
 
     def _label_free_scores(self, run: CellRun) -> dict[str, float | None]:
-        """The label-free scores of a cell, with those that need further forward passes if they are asked for."""
+        """Label-free scores of a cell; where asked for, also those that need further forward passes."""
         cheap = run.collected.scores()
         if self.scores != "all":
             return cheap
