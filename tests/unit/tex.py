@@ -37,3 +37,16 @@ def compiled(folder: Path, document: str) -> str:
         assert trouble not in log, re.findall(rf".*{trouble}.*\n?.*", log)[:3]
     subprocess.run(["pdftotext", f"{document}.pdf"], cwd=folder, check=True, timeout=60)
     return (folder / f"{document}.txt").read_text()
+
+
+def font_sizes(folder: Path, document: str) -> list[float]:
+    """The size of the text in each table of a document, in points: wide ones are made to fit."""
+    path = folder / f"{document}.tex"
+    tell = (
+        r"\let\fit\resizebox\renewcommand\resizebox[3]"
+        r"{\sbox0{#3}\typeout{Table: \the\wd0, \the\linewidth}\fit{#1}{#2}{#3}}"
+    )
+    path.write_text(path.read_text().replace(r"\begin{document}", tell + "\n" + r"\begin{document}"))
+    compiled(folder, document)
+    found = re.findall(r"Table: ([\d.]+)pt, ([\d.]+)pt", (folder / f"{document}.log").read_text("latin-1"))
+    return [8 * min(1, float(room) / float(width)) for width, room in found]

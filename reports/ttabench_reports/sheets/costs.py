@@ -72,7 +72,7 @@ def cost(report: Report) -> Sheet | None:
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),
     )
-    sheet = Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, spared=(3, 6))
+    sheet = Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
     return words.with_dashes_said(sheet)
 
 

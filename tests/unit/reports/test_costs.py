@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, where
-from tests.unit.tex import compiled
+from tests.unit.tex import compiled, font_sizes
 from ttabench.errors import UserError
 from ttabench_reports.cells.costs_apart import with_costs
 from ttabench_reports.evidence.costs import costs
@@ -105,6 +105,16 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None
     text = compiled(tmp_path, document)
     assert "CoTTA" in text
     assert "86,567,656" in text
+
+
+@pytest.mark.parametrize("document", ["all", "all_column"])
+def test_on_paper_it_is_readable_and_whole(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
+    sheet = cost(Report(frame.assign(device_mb=2048.0, device="cuda", adapted_parameters=175_752)))
+    assert sheet is not None
+    latex.write_sheets([sheet], tmp_path, "all")
+    assert min(font_sizes(tmp_path, document)) >= 7
+    text = (tmp_path / f"{document}.txt").read_text()
+    assert {head.text for head in sheet.heads} <= {*text.split()}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
