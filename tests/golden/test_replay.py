@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from replay.trace import Trace
 from replay.verdict import departs
 
 from ttabench.errors import UserError
+from ttabench.registry import method_names
 from ttabench_methods.lame import LAME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +43,20 @@ def test_the_traces_are_there(folder: str) -> None:
     if not (SHARED / folder).is_dir():
         pytest.skip(f"the golden traces in ../shared/{folder} are not there")
     assert sum(case[0] == folder for case in CASES) >= TRACES[folder]
+
+
+def test_the_readme_names_the_methods_without_recordings() -> None:
+    names = {"bn_stats": "norm", "tca": "lineartca"}  # of traces
+    prefixes = {name.partition("_")[0] for name in REPLAYS}
+    without = {
+        name
+        for name in method_names()
+        if names.get(name, name) not in REPLAYS and name not in prefixes and name not in ("source", "stack")
+    }
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    sentence = readme.split("There are none of ")[1].split(".")[0].lower()
+    said = set(re.split(", | and ", sentence.replace("quantile matching", "quantile")))
+    assert said == {"quantile" if name.startswith("quantile") else name for name in without}
 
 
 @pytest.mark.parametrize(("folder", "name"), whole(CASES))
