@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -59,6 +60,8 @@ FIVE = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 SOME = ("unknown-real-cifar10", "newer-real-cifar10-resnet20")  # some methods, for one question
 COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption
+NEWER = ("rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa")  # in a section of the page
+FORMS = ("quantile_strict", "quantile_selected")  # not measured yet
 ON_GPU = {"cifar10-own"}  # measured on a GPU, by the commands on the page
 
 
@@ -75,17 +78,21 @@ def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     all_methods = set(project["entry-points"]["ttabench.methods"])
     named = methods_of(name)
     assert len(named) == len(set(named))
-    # not measured yet
-    new = {
-        "rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa", "quantile_strict",
-        "quantile_selected",
-    }  # fmt: skip
-    left_out = {*new, *(["memo"] if name.startswith(ALL_TEST_IMAGES) else [])}
+    left_out = {*NEWER, *FORMS, *(["memo"] if name.startswith(ALL_TEST_IMAGES) else [])}
     if name in PHOTOGRAPHS:
         needed = {find_method(method.partition("[")[0]).needs.source_data for method in named}
         assert needed == ({""} if name == "imagenet-1000" else {"", "images", "statistics", "features"})
         return
     assert {method.partition("[")[0] for method in named} == all_methods - left_out
+
+
+def test_the_page_names_the_methods_that_its_tables_do_not_have() -> None:
+    page = (ROOT / "docs" / "reference-results.md").read_text(encoding="utf-8")
+    digits = page.split("\n## digits-c\n")[1].split("<!--")[0]
+    newer = page.split("\n## Newer methods on real CIFAR-10\n")[1].split("<!--")[0]
+    assert "(#newer-methods-on-real-cifar-10)" in digits
+    assert [name for name in FORMS if f"`{name}`" not in digits] == []
+    assert set(NEWER) <= set(re.findall(r"\w+", newer.lower()))
 
 
 @each("file", script.sweeps(), ids=lambda file: file.stem)
