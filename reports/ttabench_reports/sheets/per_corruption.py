@@ -30,10 +30,10 @@ def _sheet(table: Table, name: str, columns: Sequence[str], increase: bool) -> S
     measured = words.protocol(table, ", standard deviation below")
     caption = f"Accuracy (%) on {table.heading}. {measured}"
     footer = words.join(words.increase(rows), words.how_to_read([table]))
-    half = 2 + (len(columns) - 1) // 2
-    cuts = (half,) if len(columns) > 9 else ()
+    blocks = math.ceil((len(columns) + 2) / 7)  # as many as stay readable in a column
+    cuts = tuple(round(k * (len(columns) + 2) / blocks) for k in range(1, blocks))
     notes = dict(table.legend(columns, rows))
-    return Sheet(name, caption, footer, heads, groups, labels=2, notes=notes, cuts=cuts)
+    return Sheet(name, caption, footer, heads, groups, notes=notes, cuts=cuts)
 
 
 def _blocks(rows: Sequence[Row], table: Table, columns: Sequence[str]) -> Iterator[list[Line]]:

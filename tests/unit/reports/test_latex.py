@@ -16,7 +16,7 @@ import ttabench
 import ttabench_methods
 from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where, with_correctness
-from tests.unit.tex import compiled
+from tests.unit.tex import compiled, font_sizes
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports import published
 from ttabench_reports.evidence.report import Report
@@ -27,6 +27,7 @@ from ttabench_reports.formats.latex.floats import printed
 from ttabench_reports.sheets import drops, every, means, methods, per_corruption, severities
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.sheets.words import GIVEN
+from ttabench_reports.words import naming
 
 NASTY = r"50% of batch_5 & {δ} \ ~^#$ <a> [b] “ü” → ∞ 中 x̂ ½ 10⁻⁵ Αλέξης ‖θ₀‖"
 MANY = ("source", "bn_stats", "tent", "eata", "eta", "sar", "cotta", "rotta", "sotta", "medbn", "lame", "t3a",
@@ -546,6 +547,22 @@ def test_fragments_fit_into_a_paper_with_nothing_but_two_packages(
         f"\\begin{{document}}\n{inputs}\n\\end{{document}}\n"
     )
     assert "Increase" in compiled(tmp_path, "paper")
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_accuracies_by_corruption_stay_readable_in_one_of_two_columns(
+    many: pd.DataFrame, tmp_path: Path, seeds: tuple[int, ...]
+) -> None:
+    frame = pd.concat([many.assign(seed=seed) for seed in seeds], ignore_index=True)
+    frame = frame.assign(
+        config='{"epochs": 10, "source_features": 2000}', accuracy=frame["accuracy"] + frame["seed"]
+    )
+    (sheet,) = per_corruption.sheets(Report(frame[frame["severity"] == 5]).tables[0])
+    latex.write_sheets([sheet], tmp_path, "all")
+    assert min(font_sizes(tmp_path, "all_column")) >= 7
+    text = _flat((tmp_path / "all_column.txt").read_text())
+    assert "F 2k" in text
+    assert all(re.search(rf"{naming.title(column)}\b", text) for column in CORRUPTIONS)
 
 
 def _flat(text: str) -> str:
