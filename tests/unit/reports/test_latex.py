@@ -549,6 +549,13 @@ def test_fragments_fit_into_a_paper_with_nothing_but_two_packages(
     assert "Increase" in compiled(tmp_path, "paper")
 
 
+def test_a_wide_table_is_broken_as_on_a_page_of_one_column(many: pd.DataFrame) -> None:
+    sheet = sheets(many)["statistics"]
+    assert sheet.wide
+    page, column = (printed(sheet, form).text for form in ("page", "column"))
+    assert column == page.replace(r"\label{tab:statistics", r"\label{tab:statistics-column")
+
+
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_accuracies_by_corruption_stay_readable_in_one_of_two_columns(
     many: pd.DataFrame, tmp_path: Path, seeds: tuple[int, ...]

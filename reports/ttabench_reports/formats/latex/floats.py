@@ -30,16 +30,17 @@ class Printed:
 
 
 def printed(sheet: Sheet, form: Form) -> Printed:
-    """All floats of a sheet."""
-    pages = pages_of(sheet, form)
-    texts = [_float(page, form, number) for number, (page, _) in enumerate(pages)]
+    """All floats of a sheet. One that is wide has the width of a page in each form."""
+    label = f"tab:{sheet.name}{'' if form == 'page' else '-column'}"
+    width: Form = "page" if sheet.wide else form
+    pages = pages_of(sheet, width)
+    texts = [_float(page, width, label, number) for number, (page, _) in enumerate(pages)]
     return Printed("\n".join(texts), max(height for _, height in pages))
 
 
-def _float(sheet: Sheet, form: Form, number: int) -> str:
-    star = "*" if form == "page" or sheet.wide else ""
+def _float(sheet: Sheet, form: Form, label: str, number: int) -> str:
+    star = "*" if form == "page" else ""
     width = r"\textwidth" if star else r"\columnwidth"
-    label = f"tab:{sheet.name}{'' if form == 'page' else '-column'}"
     again = [] if not number else [r"\addtocounter{table}{-1}"]
     caption = escape(sheet.caption) if not number else "(continued)"
     named = f"\\label{{{label}{f'-{number + 1}' if number else ''}}}"

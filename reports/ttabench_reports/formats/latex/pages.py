@@ -27,7 +27,7 @@ HEAD_WIDTH = 14  # the same for the heading of a column of numbers
 
 def stacked(sheet: Sheet, form: Form) -> list[Sheet]:
     """The blocks that stand below each other in a float."""
-    return sheet.narrow() if form == "column" and not sheet.wide else [sheet]
+    return sheet.narrow() if form == "column" else [sheet]
 
 
 def head_lines(head: Head) -> list[str]:
