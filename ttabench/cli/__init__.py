@@ -164,7 +164,7 @@ def _about_path_or_disk(problem: OSError) -> str:
         if problem.filename is None:
             raise problem
         return f"{problem.filename} cannot be read or written ({problem.strerror})."
-    what = problem.filename or "the output"
+    what = problem.filename2 or problem.filename or "the output"  # of two, it copies the first to the second
     return f"{what} cannot be written ({problem.strerror}); free some space, and run the same command again."
 
 

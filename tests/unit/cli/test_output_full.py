@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ttabench import cli
 from ttabench.store import Store
 
 FULL = Path("/dev/full")
@@ -40,3 +42,8 @@ def test_a_table_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_mistake_keeps_its_exit_code(tmp_path: Path) -> None:
     assert ttabench("status", tmp_path / "absent", out=FULL, err=FULL) == 2
+
+
+def test_where_the_copy_of_a_file_finds_no_space_the_copy_is_named() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/theirs/a", None, "/mine/a")
+    assert cli._about_path_or_disk(full).startswith("/mine/a cannot be written (No space left on device);")
