@@ -305,7 +305,7 @@ def load_stored() -> None:
 
 def test_truncated_weights_are_refused(stored: Path) -> None:
     stored.write_bytes(stored.read_bytes()[:-100])
-    with pytest.raises(UserError, match="truncated or no safetensors file"):
+    with pytest.raises(UserError, match="truncated or no safetensors file; delete it, and train"):
         load_stored()
 
 

@@ -154,7 +154,12 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
     with torch.random.fork_rng(devices=[]):  # the initial weights must not change the caller's generator
         classifier = build()
     classifier.normalize = Normalize(tuple(note["mean"]), tuple(note["std"]))
-    tensors = rewrapped(read_weights(weights), classifier.net.state_dict(), str(weights))
+    try:
+        stored = read_weights(weights)
+    except UserError as problem:  # whose advice is for a file that a user names
+        what = str(problem).partition("; ")[0].removesuffix(".")
+        raise UserError(f"{what}; delete it, and train again, or give its --checkpoint again.") from None
+    tensors = rewrapped(stored, classifier.net.state_dict(), str(weights))
     load_weights(classifier.net, tensors, str(weights))
     if (actual := content_hash(classifier)) != of_weights(note):
         raise UserError(
