@@ -156,7 +156,7 @@ def test_what_ends_before_its_first_corrupted_file_goes_on(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(path: Path, data: Labelled) -> None:
-        if path.name.endswith("train.npz"):
+        if "train.npz" in path.name:
             raise KeyboardInterrupt
         save_npz(path, data)
 
