@@ -28,6 +28,7 @@ from tests.unit.sweep_processes import wait_for
 from ttabench.corruptions import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
+from ttabench.data.files import array_files
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.own import corrupting_processes, generate_corrupted, generated_folder
@@ -73,7 +74,7 @@ def test_processes_and_chunks_change_nothing(
 ) -> None:
     one = generate(clean, root=tmp_path / "a", **SMALL)
     two = generate(clean, root=tmp_path / "b", **{**SMALL, "workers": 2})
-    monkeypatch.setattr(corrupting_processes, "CHUNK", 7)
+    monkeypatch.setattr(array_files, "CHUNK", 7)
     three = generate(clean, root=tmp_path / "c", **SMALL)
     prints = {catalog.dataset(str(f)).fingerprint() for f in (one,)}
     assert prints == {catalog.dataset("flowers-c-local", tmp_path / w).fingerprint() for w in "abc"}
@@ -183,7 +184,7 @@ def test_a_disk_that_fills_up_is_one_sentence(
     clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A memory map has its full size from the start, and whoever writes into it is killed."""
-    monkeypatch.setattr(corrupting_processes, "CHUNK", 20)
+    monkeypatch.setattr(array_files, "CHUNK", 20)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fills_up(images: np.ndarray, *_: object, **__: object) -> np.ndarray:

@@ -19,7 +19,7 @@ from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
-from ttabench.data.files import decoded_cache
+from ttabench.data.files import array_files, decoded_cache
 from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.files.read_image import Fit, decode, read_image
 from ttabench.data.published.cifar import CifarC
@@ -359,7 +359,7 @@ def test_images_are_decoded_in_parts_and_never_into_a_map_of_a_file(
         decode(files, out, size, fit)
 
     monkeypatch.setattr(decoded_cache, "decode", noted)
-    monkeypatch.setattr(decoded_cache, "CHUNK", 3)
+    monkeypatch.setattr(array_files, "CHUNK", 3)
     again = TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images
     assert (again == first).all()
     assert parts == [3, 3, 2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
+from ttabench.system.files import replacing
 
 MAX_CLASSES = 100_000
 """A larger class index is a mistake: a classifier gets one output for every index up to the largest."""
+
+CHUNK = 1024
+"""Images in memory at a time while a file is made."""
 
 MAX_NPZ_RATIO, RATIO_COUNTS_FROM = 200, 1 << 30
 """A member of an .npz file may unpack to 1 GiB, or to this many times its packed size."""
@@ -75,6 +80,17 @@ def open_npz(path: Path) -> Labelled:
             f"{path} is not an .npz file, or it is damaged; save it again with numpy.savez."
         ) from None
     return check_images_and_labels(path, images, labels)
+
+
+def save_images(path: Path, shape: tuple[int, ...], some: Callable[[slice], NDArray[np.uint8]]) -> None:
+    """Write images of this shape as `numpy.save` does, a part at a time; `some` gives those of a slice.
+
+    It is no memory map: whoever writes into a map on a full disk is killed.
+    """
+    with replacing(path) as part, part.open("wb") as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for start in range(0, shape[0], CHUNK):
+            out.write(some(slice(start, min(start + CHUNK, shape[0]))).tobytes())
 
 
 def save_npz(path: Path, data: Labelled) -> None:

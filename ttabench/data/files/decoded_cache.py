@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.data.files.array_files import save_images
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.read_image import Fit, decode
 from ttabench.errors import UserError
 from ttabench.provenance import code_from
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file, replacing, writing
+from ttabench.system.files import replace_file, writing
 
 BUDGET_GB = 32.0
-CHUNK = 1024  # images in memory at a time
 
 
 def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
@@ -59,16 +59,15 @@ def _is_unchanged(path: Path, shape: tuple[int, ...]) -> bool:
 
 
 def _write(path: Path, files: Sequence[Path], shape: tuple[int, ...], fit: Fit) -> None:
-    """Decode into the file. It is no memory map: whoever writes into a map on a full disk is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _make_room(path.parent, int(np.prod(shape)))
-    with replacing(path) as part, part.open("wb") as out:
-        np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        for start in range(0, len(files), CHUNK):
-            some = files[start : start + CHUNK]
-            images = np.empty((len(some), *shape[1:]), np.uint8)
-            decode(some, images, shape[1], fit)
-            out.write(images.data)
+
+    def some(part: slice) -> NDArray[np.uint8]:
+        images = np.empty((part.stop - part.start, *shape[1:]), np.uint8)
+        decode(files[part], images, shape[1], fit)
+        return images
+
+    save_images(path, shape, some)
     note = {"shape": shape, "sha256": file_sha256(path)}
     replace_file(path.with_suffix(".json"), json.dumps(note).encode())
 

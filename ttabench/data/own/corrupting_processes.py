@@ -15,17 +15,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttabench.corruptions import load_frost_textures
 from ttabench.corruptions.any_size import corrupt_any_size
-from ttabench.data.files.array_files import open_npz
+from ttabench.data.files.array_files import open_npz, save_images
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError
 from ttabench.system.cores import available_cores
-from ttabench.system.files import replacing, writing
+from ttabench.system.files import writing
 from ttabench.system.variables import with_variables
 
-CHUNK = 1024  # images in memory at a time, in each process
 KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
 AVX2, FMA3 = 11, 12  # cv::CpuFeatures, which have no names in Python
 
@@ -124,20 +124,17 @@ def _leave_with(parent: Connection) -> None:
 
 
 def _make(task: Task) -> str:
-    """Write the corrupted images of one file; returns its SHA-256.
-
-    It is no memory map: whoever writes into a map on a full disk is killed.
-    """
+    """Write the corrupted images of one file; returns its SHA-256."""
     clean = open_npz(task.folder / "test.npz").images
     textures = None if task.frost is None else load_frost_textures(task.frost)
+
+    def some(part: slice) -> NDArray[np.uint8]:
+        return corrupt_any_size(
+            clean[part], task.corruption, task.severity, task.seed,
+            frost_textures=textures, start=part.start, workers=1, jpeg=task.jpeg,
+        )  # fmt: skip
+
     path = task.folder / task.file
-    header = {"descr": "|u1", "fortran_order": False, "shape": clean.shape}
-    with writing(path), replacing(path) as part, part.open("wb") as out:
-        np.lib.format.write_array_header_1_0(out, header)
-        for start in range(0, len(clean), CHUNK):
-            chunk = corrupt_any_size(
-                clean[start : start + CHUNK], task.corruption, task.severity, task.seed,
-                frost_textures=textures, start=start, workers=1, jpeg=task.jpeg,
-            )  # fmt: skip
-            out.write(chunk.tobytes())
+    with writing(path):
+        save_images(path, clean.shape, some)
     return file_sha256(path)
