@@ -12,7 +12,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Output
-from ttabench.cli import _paper, _paper_plan
+from ttabench.cli import _paper
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
@@ -21,7 +21,9 @@ from ttabench.errors import UserError
 from ttabench.method.spelling import parse_method
 from ttabench.models.external.official import OfficialModel
 from ttabench.models.resolve import resolve_trainable
-from ttabench.paper import experiments
+from ttabench.paper import experiments, plan, ready
+from ttabench.paper import measure as measuring
+from ttabench.paper.asked import Asked, table_tasks
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
 from ttabench.paper.facts import Facts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
@@ -98,8 +100,8 @@ def test_which_dataset_of_the_paper_a_name_speaks_of(name: str, published: str) 
 
 
 def test_seeds_of_the_user_take_the_place_of_the_papers(tmp_path: Path) -> None:
-    asked = _paper.Asked(["table1"], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu", 1, (4,))
-    assert {task.grid.seeds for task in _paper.table_tasks(asked)} == {(4,)}
+    asked = Asked(["table1"], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu", 1, (4,))
+    assert {task.grid.seeds for task in table_tasks(asked)} == {(4,)}
 
 
 # ---- weights
@@ -142,20 +144,20 @@ def test_the_recipe_is_the_papers_or_the_one_that_is_named(monkeypatch: pytest.M
 
 def test_what_is_trained_is_trained_by_that_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jobs: list[Any] = []
-    monkeypatch.setattr(_paper, "train_all", lambda these, *rest: jobs.extend(these))
-    asked = _paper.Asked([], [], [], [], 1.0, "fast", "float32", tmp_path, "0", "cpu")
-    _paper._train(weights_of(task("resnet18"), "fast", 3), asked)
+    monkeypatch.setattr(ready, "train_all", lambda these, *rest: jobs.extend(these))
+    asked = Asked([], [], [], [], 1.0, "fast", "float32", tmp_path, "0", "cpu")
+    ready._train(weights_of(task("resnet18"), "fast", 3), asked)
     assert [(job.recipe, job.epochs, job.dataset) for job in jobs] == [("fast", 3, EMBEDDED)]
 
 
 def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The paper's recipe is not known for the embedded images; `fast` is used there."""
-    monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
+    monkeypatch.setattr(ready, "train_all", lambda *rest: None)
     monkeypatch.setattr("ttabench.models.trained_model.TrainedModel.ready", True)
     facts = Facts()
-    asked = _paper.Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
+    asked = Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
     for _ in range(2):
-        _paper._prepared(task("resnet18"), asked, facts)
+        ready.prepared(task("resnet18"), asked, facts)
     sha256 = weights_of(task("resnet18")).sha256
     assert (facts.recipes, facts.notes) == ({sha256: "fast"}, {sha256: ""})
 
@@ -165,11 +167,11 @@ def test_a_network_has_the_name_that_its_results_have(
 ) -> None:
     """Else its cells have no place in a table: `cct_2_3x2_32` is `cct_2` in results."""
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
-    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
     own = str(own_cifar10(tmp_path))
-    facts, asked = Facts(), _paper.Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
+    facts, asked = Facts(), Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
     for each_task in tasks("table1", [own]):
-        _paper._prepared(each_task, asked, facts)
+        ready.prepared(each_task, asked, facts)
     (nets,) = facts.nets.values()
     assert nets == {"resnet18": ["resnet18_w16"], "cct": ["cct_2"], "cvt": ["cvt_2"], "vit_lite": ["vit_2"]}
 
@@ -177,10 +179,10 @@ def test_a_network_has_the_name_that_its_results_have(
 def test_the_last_network_that_was_asked_for_is_the_last_one_of_the_facts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
-    facts, asked = Facts(), _paper.Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    facts, asked = Facts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
     for arch in ("resnet18", "resnet20", "resnet18"):
-        _paper._prepared(task(arch), asked, facts)
+        ready.prepared(task(arch), asked, facts)
     assert facts.nets == {EMBEDDED: {"resnet18": ["resnet20", "resnet18"]}}
 
 
@@ -334,7 +336,7 @@ def test_a_dry_run_says_cells_hours_and_downloads(
 def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), **more: Any) -> Any:
     """What a dry run finds, of the embedded dataset if no other is named."""
     given = {"datasets": [EMBEDDED], "scale": 1.0, "figures": [], **more}
-    asked = _paper.Asked(
+    asked = Asked(
         experiments,
         given["figures"],
         given["datasets"],
@@ -346,7 +348,7 @@ def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), *
         "0",
         "cpu",
     )
-    return _paper_plan.work_of(asked, out / "elsewhere")[0]
+    return plan.work_of(asked, out / "elsewhere")[0]
 
 
 def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,9 +417,9 @@ def test_a_dry_run_names_a_table_that_cannot_be_measured(
     def agenda(task: Task, *rest: object) -> Any:
         if task.experiment == "severity":
             raise UserError("severities 1 to 4 are not here")
-        return _paper_plan.Agenda()
+        return plan.Agenda()
 
-    monkeypatch.setattr(_paper_plan, "_agenda", agenda)
+    monkeypatch.setattr(plan, "_agenda", agenda)
     found = work(tmp_path, "table2", "severity")
     assert found.left_out == ["severity, resnet18 on digits-c: severities 1 to 4 are not here"]
     with pytest.raises(UserError, match="severities 1 to 4"):
@@ -429,7 +431,7 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("PATH", str(tmp_path))  # without a TeX
-    monkeypatch.setattr(_paper, "_measure", lambda task, asked: 0)
+    monkeypatch.setattr(measuring, "_measure", lambda task, asked: 0)
     draw = _paper._figure.make
 
     def some(name: str, *rest: Any) -> list[Path]:
@@ -464,7 +466,7 @@ def drawn_by(ttabench: Run, monkeypatch: pytest.MonkeyPatch, *arguments: object)
     """The figures that a command draws, and what of: options of `ttabench figure`."""
     made: list[tuple[str, Any]] = []
     monkeypatch.setattr(_paper._figure, "make", lambda name, out, given, *rest: made.append((name, given)))
-    monkeypatch.setattr(_paper, "train_all", lambda *rest: None)
+    monkeypatch.setattr(ready, "train_all", lambda *rest: None)
     output = ttabench("paper", *arguments)
     assert output.code == 0, output.err
     return made
@@ -532,7 +534,7 @@ def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
         known.append(json.loads((out / "paper.json").read_text())["stands"])
         return 0
 
-    monkeypatch.setattr(_paper, "_measure", measure)
+    monkeypatch.setattr(measuring, "_measure", measure)
     out = tmp_path / "out"
     only = ("--only", "table2,severity,quantile-index", "--datasets", EMBEDDED, "--archs", "resnet18")
     output = ttabench("paper", *only, "--out", out, "--device", "cpu")
@@ -600,12 +602,12 @@ def test_what_another_network_in_its_place_measured_is_not_left_out(
             raise UserError("no memory")
         return 0
 
-    monkeypatch.setattr(_paper, "_measure", measure)
-    monkeypatch.setattr(_paper, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
-    facts, asked = Facts(), _paper.Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
-    _paper._one(task("resnet20"), asked, facts, [], alone=False)
+    monkeypatch.setattr(measuring, "_measure", measure)
+    monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    facts, asked = Facts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    measuring._one(task("resnet20"), asked, facts, [], alone=False)
     assert [*facts.left_out.values()] == ["table1, resnet20 on digits-c: no memory"]
-    _paper._one(task("resnet18"), asked, facts, [], alone=False)
+    measuring._one(task("resnet18"), asked, facts, [], alone=False)
     assert facts.left_out == {}
 
 

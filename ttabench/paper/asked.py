@@ -1,0 +1,163 @@
+"""What ``ttabench paper`` is asked for: its tasks, and what it refuses before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttabench.data.catalog import dataset, listing
+from ttabench.errors import UserError
+from ttabench.figure import takes_bench
+from ttabench.models.architectures.names import resolve
+from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
+from ttabench.paper.facts import FACTS, Facts
+from ttabench.paper.rehearsal import Rehearsal
+from ttabench.paper.sources import check_recipe
+from ttabench.registry import figure
+from ttabench.run.executors.workers import pick_workers
+from ttabench.sweep.option_table import OPTIONS
+from ttabench.system.environment import pick_device
+
+ALONE = "runtime"  # its own folder: its cells run one at a time
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command: experiments and figures, and the options of the same names."""
+
+    experiments: Sequence[str]
+    figures: Sequence[str]
+    datasets: Sequence[str]
+    archs: Sequence[str]
+    scale: float
+    recipe: str
+    precision: str
+    out: Path
+    workers: str
+    device: str
+    per_gpu: int = 1
+    seeds: Sequence[int] = ()
+
+    @property
+    def small(self) -> Rehearsal | None:
+        return Rehearsal(self.scale, self.out / "data") if self.scale < 1 else None
+
+    @property
+    def network_figures(self) -> list[str]:
+        """The figures that show a network and a dataset; the others show points or a drawing."""
+        return [name for name in self.figures if takes_bench(figure(name))]
+
+    def folder_of(self, task: Task) -> Path:
+        """The results folder of a task."""
+        return self.out / (ALONE if task.experiment == ALONE else "results")
+
+
+def table_tasks(asked: Asked) -> list[Task]:
+    """The tasks of tables.
+
+    Raises UserError for options that nothing uses, for names that no table has a place for, and where there
+    is no task.
+    """
+    _refuse_unused(asked)
+    for name in asked.datasets:
+        check_dataset(name)
+    for arch in asked.archs:
+        if not network_of(arch):
+            raise UserError(
+                f"--archs {arch} stands for none of the paper's networks (ResNet18, CCT, CVT and ViT-Lite), "
+                "so no table has a place for it; run it with ttabench sweep or ttabench figure."
+            )
+        if not {"/", ":"} & {*arch}:
+            resolve(arch, dataset=DATASETS[0], image_size=32)
+    _refuse_two("--archs", asked.archs, lambda arch: [network_of(arch)])
+    _refuse_two(
+        "--datasets", asked.datasets, lambda name: [stands_for(name)] if stands_for(name) else DATASETS
+    )
+    check_recipe(asked.recipe)
+    OPTIONS["precision"].kind.check(asked.precision, "--precision")
+    pick_workers(asked.workers, pick_device(asked.device), count=1, per_gpu=asked.per_gpu)
+    every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    if asked.experiments and not every:
+        given = {"--datasets": asked.datasets, "--archs": asked.archs}
+        flags = " and ".join(f"{flag} {','.join(names)}" for flag, names in given.items() if names)
+        raise UserError(f"{', '.join(asked.experiments)}: nothing is measured of {flags}; name others.")
+    return [task.with_seeds(asked.seeds) for task in every] if asked.seeds else every
+
+
+def shown_task(asked: Asked, found: Sequence[Task]) -> Task | None:
+    """The network and dataset that figures show; None where no figure shows any.
+
+    ResNet18 as in the paper, or else the first: of the tasks that are measured, or where no table is asked
+    for of those that Table 1 would have.
+    """
+    if not asked.network_figures:
+        return None
+    of = found if asked.experiments else tasks("table1", asked.datasets, asked.archs)
+    return next((task for task in of if task.arch == "resnet18"), of[0] if of else None)
+
+
+def _refuse_unused(asked: Asked) -> None:
+    """Raises UserError for options that neither a table nor a figure that is asked for uses."""
+    if asked.experiments:
+        return
+    names = ", ".join(asked.figures)
+    of_tables = {
+        "--seeds": asked.seeds, "--precision": asked.precision != "float32",
+        "--per-gpu": asked.per_gpu != 1,
+    }  # fmt: skip
+    of_networks = {
+        "--datasets": asked.datasets, "--archs": asked.archs, "--recipe": asked.recipe,
+        "--device": asked.device != "auto",
+    }  # fmt: skip
+    for flag in (flag for flag, given in of_tables.items() if given):
+        raise UserError(f"{flag} is for tables, and --only names none ({names}); leave it out.")
+    for flag in (flag for flag, given in of_networks.items() if given and not asked.network_figures):
+        raise UserError(f"{flag} is for tables and for figures of a network, not for {names}; leave it out.")
+
+
+def _refuse_two(flag: str, names: Sequence[str], places: Callable[[str], Sequence[str]]) -> None:
+    """Raises UserError where two names stand for the same dataset or network of the paper."""
+    held: dict[str, str] = {}
+    for name in names:
+        for place in places(name):
+            if (other := held.setdefault(place, name)) != name:
+                raise UserError(
+                    f"{flag}: {other} and {name} both stand for {place}, and a table has one place for it; "
+                    "name one of them here, and the other with another --out."
+                )
+
+
+def lacking_of(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
+    """The datasets that are not here, with the reason; none in a rehearsal, which has others in their place.
+
+    Raises UserError for a dataset that the user names and that there is not.
+    """
+    listed = {entry.name: entry for entry in listing()}
+    lacking = {}
+    for name in dict.fromkeys(task.dataset for task in every):
+        if name not in listed:
+            dataset(name)  # raises where there is none
+        elif (entry := listed[name]).state != "here":
+            lacking[name] = f"{name} is {entry.state}: {entry.note}."
+    return {} if asked.small else lacking
+
+
+def refuse_two_scales(asked: Asked, facts: Facts) -> None:
+    """Raises UserError where the folder holds numbers of another --scale."""
+    if (asked.out / FACTS).exists() and facts.scale != asked.scale:
+        raise UserError(
+            f"{asked.out} is a folder of --scale {facts.scale:g}, and this run has {asked.scale:g}; numbers "
+            "of both would stand in one table. Name another folder with --out."
+        )
+
+
+def refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:
+    """Raises UserError where nothing can be measured or drawn; `lacking` says why."""
+    drawable = not asked.experiments and {*asked.figures} - {*asked.network_figures}
+    if found or drawable or not lacking:
+        return
+    raise UserError(
+        "none of the datasets is here.\n" + "\n".join(lacking.values())
+        + "\nTo rehearse without them: ttabench paper --scale 0.01"
+    )  # fmt: skip
