@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ttabench.public_names import HOMES
 
 if TYPE_CHECKING:
-    from ttabench.api.adapting import Adapted, adapt, evaluate
-    from ttabench.api.evaluation import Evaluation
+    from ttabench.api.adapt import adapt
+    from ttabench.api.adapted import Adapted
+    from ttabench.api.evaluate import Evaluation, evaluate
     from ttabench.api.named_norm_layers import name_norm_layers
     from ttabench.api.names import (
         corrupt,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 HOMES = {
-    "Adapted": "api.adapting",
+    "Adapted": "api.adapted",
     "Classifier": "classifier",
     "Dataset": "data.dataset",
-    "Evaluation": "api.evaluation",
+    "Evaluation": "api.evaluate",
     "Method": "method",
     "Protocol": "protocol",
     "UserError": "errors",
-    "adapt": "api.adapting",
+    "adapt": "api.adapt",
     "corrupt": "api.names",
-    "evaluate": "api.adapting",
+    "evaluate": "api.evaluate",
     "get_dataset": "api.names",
     "get_method": "api.names",
     "list_corruptions": "api.names",

@@ -15,8 +15,8 @@ from tests.devices.emulated import Emulated
 from tests.one_set import evaluate
 from tests.unit.models.test_training import TINY, Bars
 from tests.unit.models_by_name import train
-from ttabench.api import adapting as api
-from ttabench.api.adapting import adapt
+from ttabench.api.adapt import adapt
+from ttabench.api.evaluate import evaluate as score
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
@@ -128,8 +128,8 @@ def test_labels_on_the_device_are_one_sentence(gpu: Emulated) -> None:
     images = labelled().images
     labels = torch.arange(len(images)) % 5
     with pytest.raises(UserError, match=r"^labels are on cuda:0; pass labels\.cpu\(\)\.$"):
-        api.evaluate(adapted, images, labels.to("cuda"))  # type: ignore[arg-type]
-    assert api.evaluate(adapted, images, labels, batch_size=BATCH).correct.shape == (len(images),)  # type: ignore[arg-type]
+        score(adapted, images, labels.to("cuda"))  # type: ignore[arg-type]
+    assert score(adapted, images, labels, batch_size=BATCH).correct.shape == (len(images),)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arch", ["resnet18_w8", "cct_2"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from operator import index
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from ttabench.data.dataset import Labelled
 from ttabench.data.foreign import check_share
@@ -13,7 +15,7 @@ from ttabench.data.own.picture_checks import of_pixels
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 
-__all__ = ["check_label_type", "check_scored"]
+__all__ = ["check_label_type", "check_scored", "scored_of"]
 
 
 def check_label_type(given: DTypeLike, classes: int) -> None:
@@ -52,3 +54,20 @@ def check_scored(data: Labelled, protocol: Protocol, classes: int) -> None:
         )
     for text in of_pixels(data.images):
         warnings.warn(f"images: {text}", UserWarning, stacklevel=3)
+
+
+def scored_of(chosen: Sequence[int], labels: NDArray[np.int64], classes: int) -> tuple[int, ...]:
+    """The scored classes as whole numbers. Raises UserError where labels cannot be scored with them."""
+    try:
+        scored = tuple(map(index, chosen))
+    except (TypeError, ValueError):
+        raise UserError(f"scored_classes={chosen!r}: expected whole numbers.") from None
+    if wrong := [each for each in scored if not 0 <= each < classes]:
+        raise UserError(
+            f"scored_classes has {wrong[0]}; the network has {classes} classes, 0 to {classes - 1}."
+        )
+    if len(set(scored)) != len(scored):
+        raise UserError("scored_classes has a class more than once.")
+    if scored and (missing := sorted(set(labels.tolist()) - set(scored))):
+        raise UserError(f"labels have class {missing[0]}, which is not in scored_classes.")
+    return scored

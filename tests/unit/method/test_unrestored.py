@@ -389,6 +389,6 @@ def test_conform_says_it_once() -> None:
 
 
 def test_adapt_refuses_such_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttabench.api.adapting.get_method", lambda name: with_setup(parameters_in_a_closure))
+    monkeypatch.setattr("ttabench.api.adapt.get_method", lambda name: with_setup(parameters_in_a_closure))
     with pytest.raises(UserError, match=r"^learner: reset\(\) does not restore `ps`.*\.$"):
         ttabench.adapt(NET, "learner", image_size=16)

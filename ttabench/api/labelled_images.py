@@ -1,4 +1,4 @@
-"""Batches of images and labels, such as a DataLoader gives, as the arrays that are scored."""
+"""The images and labels that a user hands over, as the arrays that are scored."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ttabench.api.scored_images import check_label_type
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 
-__all__ = ["BATCHES", "labelled"]
+__all__ = ["of_arrays", "of_batches"]
 
 BATCHES = "batches (images, labels) such as a DataLoader gives"
 EXPECTED = f"expected {BATCHES}, or labels beside the images"
 ROUNDING = 1e-3  # of a pixel's 255 steps: float32 is off by less, other images by more
 
 
-def labelled(batches: Any, seed: int, classes: int) -> Labelled:
+def of_arrays(images: ArrayLike | Iterable[Any], labels: ArrayLike, classes: int) -> Labelled:
+    """Arrays (N, H, W, 3) of uint8, and (N,) of whole numbers.
+
+    Raises UserError for anything else, and for labels of 8 bits if there are more `classes`.
+    """
+    data = Labelled(_array("images", images, np.uint8), _array("labels", labels, np.int64))
+    check_label_type(np.asarray(labels).dtype, classes)
+    return data
+
+
+def of_batches(batches: Any, seed: int, classes: int) -> Labelled:
     """All images and labels of `batches`, of pairs (images (b, 3, H, W) in [0, 1], labels (b,)).
 
     seed     of a loader that shuffles; torch's generator is left as it was.
@@ -75,3 +85,18 @@ def _labels(labels: Any, count: int, classes: int) -> NDArray[np.int64]:
         )
     check_label_type(given.dtype, classes)
     return given.astype(np.int64)
+
+
+def _array(what: str, values: Any, dtype: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor) and values.device.type != "cpu":
+        raise UserError(f"{what} are on {values.device}; pass {what}.cpu().")
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise UserError(f"{what} do not have one shape; expected an array.") from None
+    if array.dtype.kind not in "iu" or (what == "images" and array.dtype != np.uint8):
+        hint = (
+            "whole numbers" if what == "labels" else f"uint8: pixels of 0 to 255, (N, H, W, 3), or {BATCHES}"
+        )
+        raise UserError(f"{what} are {array.dtype}; expected {hint}.")
+    return array.astype(dtype, copy=False)
