@@ -9,8 +9,8 @@ import typer
 from typer import Argument, Option
 
 if TYPE_CHECKING:
+    from ttabench.sweep.check import Check
     from ttabench.sweep.drawn_cells import Drawn
-    from ttabench.sweep.reproduce import Check
 
 SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
@@ -55,6 +55,8 @@ def verify(
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
     from ttabench.sweep import reproduce
+    from ttabench.sweep.available import find_available, sweeps_of
+    from ttabench.sweep.check import Check
     from ttabench.sweep.drawn_cells import draw
     from ttabench.sweep.progress.display import Display
     from ttabench.system.environment import pick_device
@@ -62,7 +64,7 @@ def verify(
     store = Store.at(results)
     drawn = draw(store, sample, seed, every_method=at_most > 0)
     records = drawn.records
-    available = reproduce.find_available(records, reproduce.sweeps_of(store))
+    available = find_available(records, sweeps_of(store))
     on = pick_device(device) if device else ""
     place = on or reproduce.device_of(r for r in records if not available[r.result.cell.cell_id].lacks)
     count = pick_workers(workers, place, len(records))
@@ -75,7 +77,7 @@ def verify(
         with Display(len(records), "cells", kinds=kinds, workers=count) as display:
             display.console.print(f"{counted(len(records), 'cell')} of {drawn.of:,}.", markup=False)
             for event in reproduce.run(store, records, available, on, executor, count):
-                if isinstance(event, reproduce.Check):
+                if isinstance(event, Check):
                     checks.append(event)
                     display.finished(str(event.cell), event.verdict)
                 else:
@@ -92,7 +94,7 @@ def verify(
 def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
     from json import dumps
 
-    from ttabench.sweep.reproduce import BOUND
+    from ttabench.sweep.check import BOUND
 
     if json:
         report = {

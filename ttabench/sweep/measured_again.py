@@ -15,7 +15,9 @@ from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
-from ttabench.sweep.reproduce import Check, find_available, here, run, sweeps_of
+from ttabench.sweep.available import find_available, sweeps_of
+from ttabench.sweep.check import Check, here
+from ttabench.sweep.reproduce import run
 from ttabench.system.variables import with_variables
 
 __all__ = ["MeasuredAgain"]

@@ -35,7 +35,8 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
 from ttabench.store.stored_environment import StoredEnvironment
-from ttabench.sweep import reproduce
+from ttabench.sweep import available, reproduce
+from ttabench.sweep import check as check_of
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.system.checked_lines import decode, encode
 
@@ -148,14 +149,14 @@ def filled(root: Path, results: list[Result]) -> Store:
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
     records = list(Store.at(out).latest().values())
-    assert set(reproduce.find_available(records, []).values()) == {reproduce.Available()}
+    assert set(available.find_available(records, []).values()) == {available.Available()}
     cell = records[0].result.cell
     nowhere = record(measured(replace(cell, dataset="nowhere-c-local"), 0))  # a lesser problem
     for changes in ({"arch": "cct"}, {}):
         other = record(measured(replace(cell, fingerprint="0" * 64, **changes), 0))
         for given in ([*records, other], [other, *records], [nowhere, other]):
             with pytest.raises(UserError, match="digits-c is not what these results were measured on"):
-                reproduce.find_available(given, [])
+                available.find_available(given, [])
 
 
 def altered(data: dict[str, Any]) -> None:
@@ -412,8 +413,8 @@ def test_data_that_contaminate_a_stream_are_part_of_its_results(
 def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
     good = next(iter(Store.at(out).latest().values()))
     cell = replace(good.result.cell, arch="nobodys_nets:build")
-    places = reproduce.find_available([good, record(replace(good.result, cell=cell))], [])
-    assert places[good.result.cell.cell_id] == reproduce.Available()
+    places = available.find_available([good, record(replace(good.result, cell=cell))], [])
+    assert places[good.result.cell.cell_id] == available.Available()
     assert "nobodys_nets" in places[cell.cell_id].lacks
 
 
@@ -510,7 +511,7 @@ def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
     cell = next(iter(Store.at(out).latest().values())).result.cell
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
     sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
-    (place,) = reproduce.find_available(records, sweeps).values()
+    (place,) = available.find_available(records, sweeps).values()
     assert ("--datasets digits-c --checkpoint FILE --dry-run" in place.lacks) == brought
     assert bool(place.other) == (not brought)
 
@@ -530,11 +531,11 @@ def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
     assert store.sweep()["checkpoint"] == ""
     (folder / "sweep-3.toml").write_bytes("# für später\n".encode("latin-1"))  # is none
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
-    (place,) = reproduce.find_available(records, reproduce.sweeps_of(store)).values()
+    (place,) = available.find_available(records, available.sweeps_of(store)).values()
     assert "--checkpoint FILE" in place.lacks
     for path in folder.glob("sweep*.toml"):
         path.unlink()
-    assert reproduce.sweeps_of(store) == [store.sweep()]
+    assert available.sweeps_of(store) == [store.sweep()]
 
 
 def test_another_folder_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
@@ -654,7 +655,7 @@ def record(result: Result, **environment: Any) -> Record:
 def test_the_bound_holds_on_another_kind_of_machine_only(
     cell: Any, environment: dict[str, Any], wrong: int, verdict: str
 ) -> None:
-    check = reproduce.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
+    check = check_of.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
     assert check.verdict == verdict
     assert check.differing == wrong
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
@@ -666,7 +667,7 @@ def test_a_gpu_may_sum_in_another_order_in_each_run(
     cell: Any, stored_on: str, wrong: int, verdict: str
 ) -> None:
     stored = record(measured(cell, 0), device=stored_on)
-    check = reproduce.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
+    check = check_of.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
     assert (check.verdict, check.exact) == (verdict, False)
     assert not any("device" in note for note in check.notes)
 
@@ -709,9 +710,9 @@ def test_other_images_with_the_same_accuracy_are_not_the_same(cell: Any) -> None
     first, second = np.arange(400) != 0, np.arange(400) != 1
     results = [replace(measured(cell, 1), correct=np.packbits(right).tobytes()) for right in (first, second)]
     assert results[0].accuracy == results[1].accuracy
-    check = reproduce.compare(record(results[0]), results[1], NOW)
+    check = check_of.compare(record(results[0]), results[1], NOW)
     assert (check.verdict, check.differing) == ("differs", 2)
-    assert reproduce.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
+    assert check_of.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
 
 
 @pytest.mark.parametrize("environment", [{}, {"processor": "q"}])
@@ -719,12 +720,12 @@ def test_another_accuracy_of_the_same_images_differs_on_every_machine(
     cell: Any, environment: dict[str, Any]
 ) -> None:
     right = measured(cell, 3)
-    check = reproduce.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
+    check = check_of.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
     assert (check.verdict, check.differing) == ("differs", 0)
 
 
 def test_the_bound_is_a_whole_number_of_images_and_at_least_one() -> None:
-    assert [reproduce.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
+    assert [check_of.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
 
 
 def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) -> None:
@@ -737,17 +738,17 @@ def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) 
 
 def test_what_differs_between_two_machines_is_said() -> None:
     then = {**NOW, "processor": "q", "versions": {"torch": "1", "numpy": "2"}}
-    assert reproduce.differences(then, NOW) == [
+    assert check_of.differences(then, NOW) == [
         "processor q then, p now", "numpy 2 then, unknown now", "torch 1 then, 2 now",
     ]  # fmt: skip
-    assert reproduce.differences(NOW, NOW) == []
+    assert check_of.differences(NOW, NOW) == []
     newer = {**NOW, "versions": {"torch": "2", "ttabench": "2", "scipy": "1"}}
-    assert reproduce.differences(NOW, newer) == ["scipy unknown then, 1 now"]
+    assert check_of.differences(NOW, newer) == ["scipy unknown then, 1 now"]
     for name in ("device", "threads", "machine", "processor"):
-        assert reproduce.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
+        assert check_of.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
 
 
 def test_another_number_of_images_is_never_the_same(cell: Any) -> None:
-    check = reproduce.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
+    check = check_of.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
     assert (check.verdict, check.differing) == ("differs", None)
     assert "400 images then, 399 now" in check.notes
