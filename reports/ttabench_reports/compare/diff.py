@@ -12,9 +12,10 @@ import pandas as pd
 
 from ttabench.errors import counted
 from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.matching import card_pairs, in_other_protocols, match
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import first_lines
-from ttabench_reports.compare.verdicts import card_pairs, in_other_protocols, match, other_settings
+from ttabench_reports.compare.unlike import other_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
+from ttabench_reports.compare.comparison import Comparison
 from ttabench_reports.compare.terminal import counts, describe, describe_mean, named, smallest_fall
-from ttabench_reports.compare.verdicts import MEAN_OF, Comparison
+from ttabench_reports.compare.verdicts import MEAN_OF
 from ttabench_reports.words import naming
 
 FORMAT = "ttabench-compare"

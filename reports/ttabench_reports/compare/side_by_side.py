@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ttabench_reports.compare.comparison import Comparison
 from ttabench_reports.compare.terminal import causes, named, p_text
-from ttabench_reports.compare.verdicts import Comparison
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:

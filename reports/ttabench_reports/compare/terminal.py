@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ttabench.errors import counted
-from ttabench_reports.compare.verdicts import BAD, Bounds, Comparison
+from ttabench_reports.compare.bounds import Bounds
+from ttabench_reports.compare.comparison import BAD, Comparison
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:

@@ -40,12 +40,14 @@ from ttabench_reports.compare import (
     render,
     render_diff,
 )
+from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.cards import ABSENT, Difference, differences
+from ttabench_reports.compare.comparison import Comparison
 from ttabench_reports.compare.diff import Diff
+from ttabench_reports.compare.matching import KEY, in_other_protocols, match
 from ttabench_reports.compare.one_sided_tests import cells_fell, mean_fell
 from ttabench_reports.compare.sides import side
 from ttabench_reports.compare.terminal import describe, describe_mean, first_lines, nothing, p_text
-from ttabench_reports.compare.verdicts import KEY, Bounds, Comparison, in_other_protocols, match
 
 
 def text(content: RenderableType) -> list[str]:
