@@ -38,12 +38,29 @@ def with_accuracy(result: Result, accuracy: float) -> Result:
     return replace(result, accuracy=accuracy, n_images=len(right), correct=np.packbits(right).tobytes())
 
 
+def fill(store: Store, *results: Result, device: str = "cpu") -> Path:
+    """Store results one after the other; the file that has them."""
+    writer = store.writer(device)
+    for result in results:
+        writer.append(result)
+    writer.close()
+    return writer.path
+
+
+def filled(path: Path, *results: Result) -> Store:
+    """A new results folder with these results."""
+    store = Store.create(path, {"methods": ["tent"]})
+    fill(store, *results)
+    return store
+
+
 def folder(path: Path, right: Mapping[tuple[str, int], Right], **changed: Any) -> Path:
     """A results folder of TENT with a cell per (corruption, seed); `changed` fields of the cells."""
-    writer = Store.create(path, {"methods": ["tent"]}).writer()
-    for (corruption, seed), bits in right.items():
-        writer.append(measured(replace(CELL, corruption=corruption, seed=seed, **changed), bits))
-    writer.close()
+    results = (
+        measured(replace(CELL, corruption=corruption, seed=seed, **changed), bits)
+        for (corruption, seed), bits in right.items()
+    )
+    filled(path, *results)
     return path
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Output
+from tests.unit.stored_results import filled
 from ttabench.cell import Result
 from ttabench.store import Store
 
@@ -179,10 +180,7 @@ def test_a_folder_whose_sweep_ended_before_its_first_cell(ttabench: Run, tmp_pat
 def test_report_says_which_files_to_open_apart_from_the_list_of_files(
     ttabench: Run, tmp_path: Path, result: Result
 ) -> None:
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    filled(tmp_path / "results", result)
     output = ttabench("report", tmp_path / "results", "--format", "latex,html")
     assert output.code == 0, output
     page = tmp_path / "results/report/results.html"
@@ -194,10 +192,7 @@ def test_report_says_which_files_to_open_apart_from_the_list_of_files(
 def test_a_terminal_is_not_filled_with_the_names_of_files(
     ttabench: Run, tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    filled(tmp_path / "results", result)
     listed = ttabench("report", tmp_path / "results", "--format", "csv,latex").out.splitlines()
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     out = ttabench("report", tmp_path / "results", "--format", "csv,latex").out

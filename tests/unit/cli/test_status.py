@@ -18,6 +18,7 @@ from rich.console import Console
 
 from tests.unit import other_code
 from tests.unit.conftest import Output
+from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
 from ttabench.cli._progress_of import Progress, seconds_left
 from ttabench.cli._table import make_table
@@ -48,10 +49,7 @@ def store(tmp_path: Path, seeds: list[Result]) -> Store:
     """Six planned cells of a minute; one is done, one has failed."""
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
     store.write_plan(planned(one.cell) for one in seeds)
-    writer = store.writer()
-    writer.append(seeds[0])
-    writer.append(replace(seeds[1], status="failed", reason="NaN logits", accuracy=None, correct=b""))
-    writer.close()
+    fill(store, seeds[0], replace(seeds[1], status="failed", reason="NaN logits", accuracy=None, correct=b""))
     return store
 
 
@@ -165,10 +163,7 @@ def test_watch_ends_when_nothing_is_left(store: Store, seeds: list[Result]) -> N
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert "6: 1 done, 1 failed" in process.stdout.readline()
-    writer = store.writer()
-    for one in seeds[1:]:
-        writer.append(one)
-    writer.close()
+    fill(store, *seeds[1:])
     rest, _ = process.communicate(timeout=30)
     assert "6: 6 done, 0 failed, 0 stale, 0 missing" in rest.splitlines()[-1]
     assert process.returncode == 0
@@ -222,10 +217,7 @@ def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttab
         Protocol(order="dirichlet(0.1)"),
         Protocol(stream="gradual", reset="continual", limit=50),
     )
-    writer = store.writer()
-    for protocol in protocols[1:]:
-        writer.append(replace(result, cell=replace(result.cell, protocol=protocol)))
-    writer.close()
+    fill(store, *(replace(result, cell=replace(result.cell, protocol=one)) for one in protocols[1:]))
 
     def shown() -> dict[str, str]:
         lines = ttabench("status", store.root).out.splitlines()
@@ -239,10 +231,8 @@ def test_the_options_are_those_of_the_cells(tmp_path: Path, result: Result, ttab
     assert not {"pace", "held_out", "contamination"} & shown().keys()
     for shard in store.cells.iterdir():
         shard.unlink()
-    writer = store.writer()
     cell = replace(result.cell, corruption="gradual", severity=0, protocol=protocols[2])
-    writer.append(replace(result, cell=cell))
-    writer.close()
+    fill(store, replace(result, cell=cell))
     assert "digits-c" not in shown()
     assert (shown()["reset"], shown()["stream"]) == ("continual", "gradual")
     store.write_plan([planned(replace(result.cell, protocol=protocols[0]))])
@@ -254,10 +244,7 @@ def test_watch_ends_where_what_failed_is_left_and_no_sweep_is_at_work(
 ) -> None:
     progress = Progress(store)
     assert progress.is_open()  # cells are missing
-    writer = store.writer()
-    for one in seeds[2:]:
-        writer.append(one)
-    writer.close()
+    fill(store, *seeds[2:])
     with WorkClaims(store.root, "sweep"):
         progress.refresh()
         assert progress.is_open()  # it may compute the failed cell again

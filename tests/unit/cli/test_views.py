@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tests.unit import other_code
 from tests.unit.conftest import Output
+from tests.unit.stored_results import fill, filled
 from ttabench import registry
 from ttabench.cell import Result
 from ttabench.cli import _table
@@ -27,11 +28,7 @@ Run = Callable[..., Output]
 
 @pytest.fixture
 def results(tmp_path: Path, result: Result, other: Result) -> Path:
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    for each in (result, other):
-        writer.append(each)
-    writer.close()
+    store = filled(tmp_path / "results", result, other)
     return store.root
 
 
@@ -284,9 +281,7 @@ def test_cite_names_what_is_not_installed_and_cites_the_rest(
 ) -> None:
     strange = replace(result.cell, method="theirs", label="theirs", config=(("lr", 0.1),))
     broken = replace(result.cell, method="broken", label="broken")
-    writer = Store.create(tmp_path / "results", {"methods": ["tent"]}).writer()
-    writer.extend([replace(result, cell=strange), result, replace(result, cell=broken)])
-    writer.close()
+    filled(tmp_path / "results", replace(result, cell=strange), result, replace(result, cell=broken))
     points = {**registry.entry_points(registry.METHODS), "broken": Point("broken", "a:B", "elsewhere")}
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     output = ttabench("cite", tmp_path / "results")
@@ -366,10 +361,9 @@ def test_train_leaves_a_card_and_a_learning_curve(
 
 
 def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Path, result: Result) -> None:
-    writer = Store.at(results).writer()
-    for name in ("source", "quantile", "quantile_paper"):
-        writer.append(replace(result, cell=replace(result.cell, method=name, label=name)))
-    writer.close()
+    names = ("source", "quantile", "quantile_paper")
+    cells = [replace(result.cell, method=name, label=name) for name in names]
+    fill(Store.at(results), *(replace(result, cell=cell) for cell in cells))
     for asked, kept in (
         ("alignment", {"source", "quantile", "quantile_paper"}),
         ("tent", {"source", "tent"}),
@@ -403,10 +397,8 @@ def test_methods_that_a_report_leaves_out_are_not_called_missing(
         "severities": [cell.severity],
     }  # fmt: skip
     folder = tmp_path / "two of three"
-    writer = Store.create(folder, asked).writer()
-    for name in ("source", "tent", "sar"):
-        writer.append(replace(result, cell=replace(cell, method=name, label=name)))
-    writer.close()
+    cells = [replace(cell, method=name, label=name) for name in ("source", "tent", "sar")]
+    fill(Store.create(folder, asked), *(replace(result, cell=each) for each in cells))
     for methods, missing in (("tent", False), ("tent,sar", False), ("all", True)):
         out = tmp_path / methods
         output = ttabench("report", folder, "--methods", methods, "--format", "markdown", "--out", out)

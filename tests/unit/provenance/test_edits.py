@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.other_code import Edits, forget
+from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
 from ttabench.provenance import roots
 from ttabench.provenance.closure import Graph, closure
@@ -203,9 +204,7 @@ def test_an_edit_of_the_decoder_makes_results_on_own_image_files_stale(
     own = replace(result.cell, dataset="mine-local", method="source", label="source", config=())
     of_files = replace(own, image_files=True, seed=1)
     store = Store.create(tmp_path / "results", {"methods": ["source"]})
-    writer = store.writer()
-    writer.extend([replace(result, cell=own), replace(result, cell=of_files)])
-    writer.close()
+    fill(store, replace(result, cell=own), replace(result, cell=of_files))
 
     def changes() -> dict[Cell, tuple[str, ...]]:
         return {record.result.cell: record.changes for record in Store.at(store.root).latest().values()}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil
+from tests.unit.stored_results import fill
 from tests.unit.tex import compiled
 from ttabench.cell import Result
 from ttabench.corruptions.names import CORRUPTIONS
@@ -283,10 +284,7 @@ def test_why_there_is_none_is_told_only_to_who_asked(
     ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
 ) -> None:
     store = Store.create(tmp_path / "results", {})
-    writer = store.writer()
-    for each in (result, other):
-        writer.append(each)
-    writer.close()
+    fill(store, result, other)
     output = ttabench("report", store.root, "--out", tmp_path / "usual")
     assert output.code == 0, output.err
     assert "ablation" not in output.out + output.err

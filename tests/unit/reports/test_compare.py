@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.cases import each
 from tests.unit import other_code
 from tests.unit.made_cells import cells, spoil, where
+from tests.unit.stored_results import fill, filled
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
@@ -283,11 +284,7 @@ def test_a_csv_file_is_named_by_its_path_and_a_table_by_its_side(tmp_path: Path)
 
 
 def test_a_csv_and_a_folder_compare_with_each_other(tmp_path: Path, result: Result, other: Result) -> None:
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    for one in (result, other):
-        writer.append(one)
-    writer.close()
+    store = filled(tmp_path / "results", result, other)
     path = write_cells(store.frame(), tmp_path / "cells.csv")
     for pair in ((tmp_path / "results", path), (path, str(tmp_path / "results"))):
         outcome = compare(*pair, max_drop=0, max_mean_drop=0)
@@ -372,9 +369,7 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
         with monkeypatch.context() as patch:
             if store is old:
                 other_code.changed(patch)
-            writer = store.writer()
-            writer.extend([result, other])
-            writer.close()
+            fill(store, result, other)
     outcome = compare(old.root, new.root)
     text = f"2 cells of tent in the baseline: {other_code.CHANGED} changed."
     assert outcome.stale == (text,)
@@ -387,12 +382,10 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
 
 def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, other: Result) -> None:
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
-    *head, line = writer.path.read_bytes().splitlines(keepends=True)
+    shard = fill(store, result)
+    *head, line = shard.read_bytes().splitlines(keepends=True)
     data = {**decode(line.rstrip()), "cell": other.cell.to_json()}
-    writer.path.write_bytes(b"".join([*head, encode({k: v for k, v in data.items() if k != "sum"})]))
+    shard.write_bytes(b"".join([*head, encode({k: v for k, v in data.items() if k != "sum"})]))
     with pytest.raises(UserError, match=r"line 4, .* its id is not that of its cell"):
         compare(store.root, store.root)
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where
-from tests.unit.stored_results import CELL, folder, measured
+from tests.unit.stored_results import CELL, fill, folder, measured
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -605,10 +605,8 @@ def test_a_folder_is_one_side_with_its_bitmaps_and_cards(tmp_path: Path) -> None
 def test_of_two_records_of_a_cell_the_later_generation_counts_whatever_the_clock(tmp_path: Path) -> None:
     path = folder(tmp_path / "one", right("fog"))
     (first,) = (path / "cells").glob("*.jsonl")
-    writer = Store.at(path).writer()
-    writer.append(measured(replace(CELL, corruption="fog"), np.zeros(20, bool)))
-    writer.close()
-    for shard, generation, written in ((first, 1, 9e9), (writer.path, 2, 1.0)):
+    second = fill(Store.at(path), measured(replace(CELL, corruption="fog"), np.zeros(20, bool)))
+    for shard, generation, written in ((first, 1, 9e9), (second, 2, 1.0)):
         records = [json.loads(line) for line in shard.read_text().splitlines()]
         assert records[0]["generation"] == generation
         for record in records:
@@ -622,9 +620,7 @@ def test_the_cells_of_a_folder_have_alarms_warnings_and_histories(tmp_path: Path
     store = Store.create(tmp_path / "one", {})
     cell = replace(CELL, history=("snow-5", "frost-5"), protocol=Protocol(reset="continual"))
     details = {"alarm": "it collapsed", "source_warning": "it is low"}
-    writer = store.writer()
-    writer.append(replace(measured(cell, np.ones(8, bool)), details=details))
-    writer.close()
+    fill(store, replace(measured(cell, np.ones(8, bool)), details=details))
     (row,) = side(store.root).cells.to_dict("records")
     assert (row["alarm"], row["warning"], row["history"]) == ("it collapsed", "it is low", "snow-5 frost-5")
 
@@ -634,10 +630,7 @@ def test_a_side_of_a_folder_has_the_cells_that_the_store_has(tmp_path: Path) -> 
     alarmed = replace(measured(CELL, np.ones(8, bool)), details={"alarm": "low", "source_warning": "odd"})
     failing = Result(cell=replace(CELL, corruption="snow"), status="failed", reason="it is NaN")
     labelled = replace(CELL, corruption="frost", label="tent[lr=0.1]", config=(("lr", 0.1),))
-    writer = store.writer()
-    for result in (alarmed, failing, replace(measured(labelled, np.zeros(8, bool)), details={})):
-        writer.append(result)
-    writer.close()
+    fill(store, alarmed, failing, replace(measured(labelled, np.zeros(8, bool)), details={}))
     names = [
         "method", "base", "config", "arch", "checkpoint", "dataset", "fingerprint", "corruption", "severity",
         "seed", *PROTOCOL, "history", "n_images", "clean_accuracy", "accuracy", "seconds", "status", "reason",
@@ -657,9 +650,7 @@ def test_only_cells_of_a_test_set_with_a_number_are_tested_by_image(tmp_path: Pa
         CELL, protocol=Protocol(stream="gradual", reset="continual"), corruption="gradual", severity=0
     )
     failing = Result(cell=replace(CELL, corruption="snow"), status="failed", reason="it is NaN", correct=b"1")
-    writer = store.writer()
-    writer.extend([measured(CELL, np.ones(8, bool)), measured(streamed, np.ones(8, bool)), failing])
-    writer.close()
+    fill(store, measured(CELL, np.ones(8, bool)), measured(streamed, np.ones(8, bool)), failing)
     assert list(side(store.root).bitmaps) == [CELL.cell_id]
 
 

@@ -17,7 +17,7 @@ from tests.cases import each
 from tests.unit import other_code
 from tests.unit.conftest import Output
 from tests.unit.reports.test_page import HOSTILE, Rows
-from tests.unit.stored_results import CELL, Right, measured
+from tests.unit.stored_results import CELL, Right, fill, measured
 from ttabench.cell import Cell, Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -62,10 +62,7 @@ def results(methods: Mapping[str, float], **changed: Any) -> list[Result]:
 
 
 def folder(path: Path, *parts: list[Result]) -> Path:
-    writer = Store.create(path, {"methods": ["source"]}).writer()
-    for result in (result for part in parts for result in part):
-        writer.append(result)
-    writer.close()
+    fill(Store.create(path, {"methods": ["source"]}), *(result for part in parts for result in part))
     return path
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil
-from tests.unit.stored_results import with_accuracy
+from tests.unit.stored_results import fill, with_accuracy
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
@@ -35,10 +35,7 @@ from ttabench_reports.words import naming
 
 def stored(folder: Path, *results: Result) -> Path:
     store = Store.create(folder, {})
-    writer = store.writer()
-    for each in results:
-        writer.append(each)
-    writer.close()
+    fill(store, *results)
     return folder
 
 
@@ -312,9 +309,7 @@ def test_methods_that_were_asked_for_and_never_ran_are_named(tmp_path: Path, res
         "datasets": [cell.dataset], "severities": [cell.severity],
     }  # fmt: skip
     store = Store.create(tmp_path / "a", asked)
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    fill(store, result)
     made = cells(datasets=("my-data",))
     theirs = csv_files.write_cells(made, tmp_path / "theirs.csv")
     for paths in ([tmp_path / "a"], [theirs, tmp_path / "a"]):
@@ -331,9 +326,7 @@ def test_with_a_plan_only_planned_methods_are_missing(tmp_path: Path, result: Re
         "severities": [cell.severity], "exclude": [{"methods": ["sar"]}],
     }  # fmt: skip
     store = Store.create(tmp_path / "a", asked)
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    fill(store, result)
     rows = (replace(cell, method=name, label=name) for name in (cell.method, "bn_stats"))
     store.write_plan(plan_rows(Planned(row, "") for row in rows))
     (table,) = tables(load.read([tmp_path / "a"]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.unit.made_cells import cells, facts
-from tests.unit.stored_results import CELL, measured
+from tests.unit.stored_results import CELL, fill, measured
 from ttabench.method.facts import facts_of
 from ttabench.registry import methods
 from ttabench.store import Store
@@ -37,10 +37,7 @@ def test_of_every_method_the_defaults_and_where_they_are_from_are_known() -> Non
 def test_a_result_has_the_facts_of_its_method_and_of_those_in_its_settings(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "r", {"methods": ["stack"]})
     cell = replace(CELL, method="stack", label="stack", config=(("first", "quantile"), ("second", "tent")))
-    writer = store.writer()
-    writer.append(measured(cell, RIGHT))
-    writer.append(measured(replace(cell, method="nosuch", label="nosuch"), RIGHT))
-    writer.close()
+    fill(store, measured(cell, RIGHT), measured(replace(cell, method="nosuch", label="nosuch"), RIGHT))
 
     def stored() -> dict[str, str]:
         frame = read([tmp_path / "r"])

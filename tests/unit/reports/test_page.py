@@ -18,6 +18,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.made_cells import cells, spoil, with_correctness
+from tests.unit.stored_results import fill
 from ttabench.cell import Result
 from ttabench.store import Store
 from ttabench.store.columns import MISSING
@@ -295,10 +296,7 @@ def test_the_page_asks_for_nothing_else(html: str) -> None:
 def test_report_writes_it(
     ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
 ) -> None:
-    writer = Store.create(tmp_path / "results", {}).writer()
-    for each in (result, other):
-        writer.append(each)
-    writer.close()
+    fill(Store.create(tmp_path / "results", {}), result, other)
     output = ttabench("report", tmp_path / "results", "--format", "html", "--no-increase")
     assert output.code == 0, output.err
     html = (tmp_path / "results" / "report" / page.NAME).read_text()

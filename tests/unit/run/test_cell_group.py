@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
 from ttabench.errors import UnusableModel
 from ttabench.protocol import Protocol
@@ -194,9 +195,7 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
     later = [replace(result.cell, corruption=name, history=("fog-5",)) for name in ("snow", "frost")]
 
     def executor(jobs: list[CellGroup], workers: int) -> Iterator[Died]:
-        writer = store.writer()
-        writer.append(result)
-        writer.close()
+        fill(store, result)
         yield Died(jobs[0], "the worker was killed")
 
     todo = [CellGroup(((result.cell, *later),), store.root)]
@@ -219,9 +218,7 @@ def test_what_was_done_before_does_not_fail_where_another_process_has_stored_the
     """A worker died at a continual run before it could say that another process has done it."""
 
     def executor(jobs: list[CellGroup], workers: int) -> Iterator[Died]:
-        writer = store.writer()
-        writer.append(other)
-        writer.close()
+        fill(store, other)
         yield Died(jobs[0], "the worker was killed")
 
     first = result.cell

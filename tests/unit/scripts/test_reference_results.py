@@ -31,7 +31,7 @@ from PIL import Image
 from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
-from tests.unit.stored_results import CELL, folder, measured
+from tests.unit.stored_results import CELL, filled, folder, measured
 from ttabench.cli import main as command_line
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
@@ -207,15 +207,9 @@ def test_all_alignment_methods_run_offline_for_the_epochs_of_quantile_matching(f
 
 def test_online_methods_stand_offline_beside_quantile_for_as_many_epochs(tmp_path: Path) -> None:
     """A table has a line for each mode of a method."""
-    writer = Store.create(tmp_path / "digits-c", {"methods": ["tent"]}).writer()
     right = np.arange(40) < 30
-    online = replace(CELL, protocol=Protocol())
-    for cell, share in (
-        (online, right),
-        (replace(online, protocol=Protocol(mode="offline", epochs=3)), ~right),
-    ):
-        writer.append(measured(cell, share))
-    writer.close()
+    offline = replace(CELL, protocol=Protocol(mode="offline", epochs=3))
+    filled(tmp_path / "digits-c", measured(CELL, right), measured(offline, ~right))
     text = tables.means(tables.report([tmp_path / "digits-c"]))
     assert "| TENT | – | 75.0 |" in text
     assert "| TENT<sup>†</sup> | 3 ep. | 25.0 |" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stored_results import with_accuracy
+from tests.unit.stored_results import fill, with_accuracy
 from ttabench.cell import Result
 from ttabench.store import Store
 from ttabench.store.contents import Contents, facts
@@ -39,10 +39,8 @@ def test_a_result_is_on_the_disk_when_append_returns(
 
 
 def test_a_record_names_the_code_of_its_method(store: Store, result: Result) -> None:
-    writer = store.writer()
-    for method in ("tent", "cotta"):
-        writer.append(replace(result, cell=replace(result.cell, method=method, label=method)))
-    writer.close()
+    cells = [replace(result.cell, method=method, label=method) for method in ("tent", "cotta")]
+    fill(store, *(replace(result, cell=cell) for cell in cells))
     tent, cotta = store.records()
     for record in (tent, cotta):
         assert len(record.source) == 64
@@ -55,10 +53,7 @@ def test_of_two_results_of_one_moment_the_one_stored_later_counts(
 ) -> None:
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: 1.7e9)
     for accuracy in (10.0, 90.0, 50.0):
-        writer = store.writer()
-        writer.append(with_accuracy(result, accuracy - 1))
-        writer.append(with_accuracy(result, accuracy))
-        writer.close()
+        fill(store, with_accuracy(result, accuracy - 1), with_accuracy(result, accuracy))
         assert store.latest()[result.cell.cell_id].result.accuracy == accuracy
 
 
@@ -67,9 +62,7 @@ def test_a_result_of_a_clock_before_1970_is_read(
 ) -> None:
     """As of a computer whose clock was never set: the time is wrong, and the number is not."""
     monkeypatch.setattr("ttabench.store.writer.time.time", lambda: -86400.0)
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    fill(store, result)
     assert store.latest()[result.cell.cell_id].written == -86400.0
     contents = Contents.of(store.latest_as(facts).values())
     assert [row[-1] for row in contents.rows()] == ["1969-12-31"]
@@ -82,9 +75,6 @@ def test_of_two_results_of_one_moment_side_by_side_every_reader_takes_the_same(
     monkeypatch.setattr("ttabench.store.new_records.generation", lambda shard: 1)
     accuracy_of = {}
     for accuracy in (10.0, 90.0):
-        writer = store.writer()
-        writer.append(with_accuracy(result, accuracy))
-        writer.close()
-        accuracy_of[writer.path.name] = accuracy
+        accuracy_of[fill(store, with_accuracy(result, accuracy)).name] = accuracy
     actual = store.latest()[result.cell.cell_id].result.accuracy
     assert actual == accuracy_of[max(accuracy_of)]  # the last by name, however the folder lists them

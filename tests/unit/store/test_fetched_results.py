@@ -19,7 +19,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Output
-from tests.unit.stored_results import CELL, folder, measured
+from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.web import Mirror
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError
@@ -337,9 +337,7 @@ def test_records_must_be_whole_and_true(cache: Path, theirs: Path, tmp_path: Pat
         (replace(measured(CELL, RIGHT), n_images=500), "it has 500 images, and the correctness of another"),
     ):
         root = tmp_path / says[:8]
-        writer = Store.create(root, {"methods": ["tent"]}).writer()
-        writer.append(wrong)
-        writer.close()
+        filled(root, wrong)
         refused(root, says, cache)
 
 

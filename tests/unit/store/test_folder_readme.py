@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.conftest import Output
-from tests.unit.stored_results import CELL, measured
+from tests.unit.stored_results import CELL, filled, measured
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.contents import Contents, facts
@@ -19,14 +19,9 @@ from ttabench.store.folder_readme import MARK, write_readme
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Two protocols of one method; one cell is stored twice."""
-    made = Store.create(tmp_path / "runs", {"methods": ["tent"]})
-    writer = made.writer()
     right = np.arange(40) < 30
     offline = replace(CELL, protocol=Protocol(mode="offline", epochs=3))
-    for cell in (CELL, CELL, offline):
-        writer.append(measured(cell, right))
-    writer.close()
-    return made
+    return filled(tmp_path / "runs", *(measured(cell, right) for cell in (CELL, CELL, offline)))
 
 
 def test_the_readme_says_what_ran_how_and_what_to_do(store: Store) -> None:

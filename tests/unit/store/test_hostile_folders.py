@@ -17,7 +17,7 @@ import pytest
 from tests.cases import each
 from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images
-from tests.unit.stored_results import CELL
+from tests.unit.stored_results import CELL, fill
 from ttabench.cell import Result
 from ttabench.data import catalog
 from ttabench.errors import UserError, printable
@@ -102,9 +102,7 @@ def folder_in(tmp_path: Path) -> Path:
 
 def put(folder: Path, result: Result, **changes: Any) -> Path:
     """A shard with one record, written by somebody who knows the format."""
-    writer = Store.at(folder).writer()
-    writer.append(result)
-    writer.close()
+    fill(Store.at(folder), result)
     (shard,) = (folder / "cells").glob("*.jsonl")
     made = [{key: value for key, value in decode(line).items() if key != "sum"} for line in raw(shard)]
     made[-1].update(changes)

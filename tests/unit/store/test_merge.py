@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.stored_results import with_accuracy
+from tests.unit.stored_results import fill, filled, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
@@ -20,9 +20,7 @@ def store(tmp_path: Path, result: Result, other: Result) -> Store:
     """Three writers, one after the other: the first result is measured twice, the third on another device."""
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
     for device, each in (("cpu", result), ("cpu", with_accuracy(result, 75.0)), ("cuda", other)):
-        writer = store.writer(device)
-        writer.append(each)
-        writer.close()
+        fill(store, each, device=device)
     return store
 
 
@@ -84,10 +82,7 @@ def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
 
 
 def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: Result) -> None:
-    store = Store.create(tmp_path / "one", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.extend([result, with_accuracy(result, 75.0)])
-    writer.close()
+    store = filled(tmp_path / "one", result, with_accuracy(result, 75.0))
     store.merge()
     (record,) = store.records()
     assert record.result.accuracy == 75.0
@@ -95,9 +90,7 @@ def test_one_shard_that_has_a_cell_twice_is_merged_too(tmp_path: Path, result: R
 
 def test_a_result_after_a_merge_is_the_last_one(store: Store, result: Result) -> None:
     store.merge()
-    writer = store.writer()
-    writer.append(with_accuracy(result, 12.5))
-    writer.close()
+    fill(store, with_accuracy(result, 12.5))
     assert store.latest()[result.cell.cell_id].result.accuracy == 12.5
 
 

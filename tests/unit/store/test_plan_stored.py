@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit import other_code
 from tests.unit.conftest import Output, sweep_once
+from tests.unit.stored_results import filled
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
@@ -74,10 +75,7 @@ def test_an_extension_replaces_cells_whose_id_has_changed_and_that_were_never_ru
 
     So does another default of a method, whose earlier cells are stale.
     """
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.append(result)
-    writer.close()
+    store = filled(tmp_path / "results", result)
     stored = {**row("-", seed=1), "id": result.cell.cell_id}
     continual = row("c", seed=2, reset="continual")
     store.write_plan([row("a"), stored, continual, row("o", mode="offline")])

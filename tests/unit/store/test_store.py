@@ -22,7 +22,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit import other_code
-from tests.unit.stored_results import with_accuracy
+from tests.unit.stored_results import fill, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
@@ -38,14 +38,6 @@ SWEEP = {"methods": ["tent"], "limit": 0}
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "results", SWEEP)
-
-
-def fill(store: Store, *results: Result) -> Path:
-    writer = store.writer()
-    for result in results:
-        writer.append(result)
-    writer.close()
-    return writer.path
 
 
 def test_what_is_written_comes_back(store: Store, result: Result, other: Result) -> None:

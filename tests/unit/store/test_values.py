@@ -20,7 +20,7 @@ import torch
 from tests.cases import each
 from tests.unit import other_code
 from tests.unit.made_cells import facts
-from tests.unit.stored_results import measured, with_accuracy
+from tests.unit.stored_results import fill, measured, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError, shortened
 from ttabench.observe.unknown import CERTAINTIES, FIGURES
@@ -39,14 +39,6 @@ from ttabench_reports.formats.csv_files import write_cells
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store.create(tmp_path / "results", {"methods": ["tent"], "limit": 0})
-
-
-def fill(store: Store, *results: Result, device: str = "cpu") -> Path:
-    writer = store.writer(device)
-    for result in results:
-        writer.append(result)
-    writer.close()
-    return writer.path
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

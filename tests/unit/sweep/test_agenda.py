@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit import other_code
-from tests.unit.stored_results import CELL, measured
+from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
 from ttabench.store import Store
@@ -31,19 +31,15 @@ def planned(*cells: Cell, unmet: str = "") -> list[Planned]:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """One cell of each of `KINDS`; what is stale was made with another `ttabench.nn`."""
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-
-    def fill(*results: Result) -> None:
-        writer = store.writer()
-        writer.extend(results)
-        writer.close()
-
     with monkeypatch.context() as patch:
         other_code.changed(patch)
         fill(
+            store,
             measured(CELLS["stale"], RIGHT),
             Result(cell=CELLS["failed and stale"], status="failed", reason="too hard"),
         )
     fill(
+        store,
         measured(CELLS["ok"], RIGHT),
         Result(cell=CELLS["failed"], status="failed", reason="too hard"),
         Result(cell=CELLS["n/a"], status="n/a", reason="no batch norm"),
@@ -109,9 +105,7 @@ def test_without_a_folder_or_weights_all_is_to_do(store: Store) -> None:
     every = [*CELLS.values()]
     assert make_agenda(planned(*every), None).todo == every
     untrained = [replace(cell, checkpoint="") for cell in every]
-    writer = store.writer()
-    writer.append(Result(cell=untrained[0], status="failed", reason="without weights"))
-    writer.close()
+    fill(store, Result(cell=untrained[0], status="failed", reason="without weights"))
     assert make_agenda(planned(*untrained), store, "never").todo == untrained
 
 

@@ -15,7 +15,7 @@ import pytest
 from torch import Tensor
 
 from tests.unit.conftest import SMALL, Output
-from tests.unit.stored_results import CELL, measured
+from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
@@ -458,12 +458,10 @@ def test_the_bits_of_the_last_result_of_a_cell_count(swept: Path, change: Change
     change(ENTROPY)
     (measured,) = outcome_of(swept).measured
     result = Store.at(swept).latest()[measured].result
-    writer = Store.at(swept).writer()
     flipped = bytes([~result.correct[0] & 255, *result.correct[1:]])
     right = sum(map(int.bit_count, flipped))
     accuracy = 100 * right / result.n_images
-    writer.append(replace(result, correct=flipped, accuracy=accuracy))
-    writer.close()
+    fill(Store.at(swept), replace(result, correct=flipped, accuracy=accuracy))
     assert stale(swept) == {"tent"}
     assert Store.at(swept).merge()
     assert stale(swept) == {"tent"}
@@ -474,9 +472,7 @@ def test_attested_cells_stay_attested_when_shards_are_merged_or_cells_are_measur
 ) -> None:
     change(ENTROPY)
     (measured,) = outcome_of(swept).measured
-    writer = Store.at(swept).writer()
-    writer.append(Store.at(swept).latest()[measured].result)
-    writer.close()
+    fill(Store.at(swept), Store.at(swept).latest()[measured].result)
     assert not stale(swept)
     assert Store.at(swept).merge()
     assert not stale(swept)

@@ -19,7 +19,7 @@ import torch
 from tests.cases import each
 from tests.unit.conftest import SMALL, Output
 from tests.unit.data_fakes import clean_images, labels_for
-from tests.unit.stored_results import CELL
+from tests.unit.stored_results import CELL, fill, filled
 from tests.unit.sweep_processes import GRID
 from ttabench.cell import Result
 from ttabench.data.catalog import dataset
@@ -82,7 +82,7 @@ def ids(drawn: Drawn) -> list[str]:
 
 
 def test_the_draw_is_seeded_and_a_sample_larger_than_the_store_takes_all(cell: Any, tmp_path: Path) -> None:
-    store = filled(tmp_path / "r", [measured(replace(cell, seed=seed), 3) for seed in range(4)])
+    store = filled(tmp_path / "r", *(measured(replace(cell, seed=seed), 3) for seed in range(4)))
 
     def drawn(sample: int, seed: int) -> list[str]:
         return ids(draw(store, sample, seed))
@@ -99,7 +99,7 @@ def test_the_draw_does_not_depend_on_the_order_in_which_results_were_stored(
     results = [measured(replace(cell, seed=seed), 3) for seed in range(8)]
 
     def drawn(name: str, results: list[Result]) -> list[str]:
-        store = filled(tmp_path / name, results)
+        store = filled(tmp_path / name, *results)
         return [one for seed in range(5) for one in ids(draw(store, 3, seed))]
 
     assert drawn("one", results) == drawn("other", results[::-1])
@@ -112,7 +112,7 @@ def test_what_a_record_says_of_its_own_time_does_not_keep_it_from_being_drawn(
     """Else a made-up record that calls itself slow is never run again."""
     honest = [measured(replace(cell, seed=seed), 3) for seed in range(30)]
     forged = measured(replace(cell, method="mine", label="mine"), 0)
-    store = filled(tmp_path / "r", [*honest, replace(forged, seconds=seconds)])
+    store = filled(tmp_path / "r", *honest, replace(forged, seconds=seconds))
     for seed in range(5):
         assert forged.cell.cell_id in ids(draw(store, 2, seed))  # methods take turns
 
@@ -131,20 +131,12 @@ def test_every_method_setting_and_mode_is_drawn_whatever_its_label(
 ) -> None:
     honest = [measured(replace(cell, seed=seed), 3) for seed in range(30)]
     other = measured(replace(cell, **forged), 0)
-    drawn = draw(filled(tmp_path / "r", [*honest, other]), 1, 0, every_method=True)
+    drawn = draw(filled(tmp_path / "r", *honest, other), 1, 0, every_method=True)
     assert len(drawn.records) == 2
     assert other.cell.cell_id in ids(drawn)
     assert drawn.left_out() == "29 cells of 31 were not drawn."
     assert len(drawn.unmeasured([honest[0].cell])) == 1
     assert not drawn.unmeasured([honest[0].cell, other.cell])
-
-
-def filled(root: Path, results: list[Result]) -> Store:
-    store = Store.create(root, {"methods": ["tent"]})
-    writer = store.writer()
-    writer.extend(results)
-    writer.close()
-    return store
 
 
 def test_other_data_are_one_sentence_wherever_they_are_among_the_cells(ttabench: Run, out: Path) -> None:
@@ -295,9 +287,7 @@ def test_an_offline_cell_is_told_from_the_online_one_of_the_same_name(ttabench: 
 
 def test_a_store_without_numbers_is_one_sentence(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "none"
-    writer = Store.create(out, {"methods": ["foa"]}).writer()
-    writer.append(Result(cell=CELL, status="n/a", reason="not a transformer"))
-    writer.close()
+    fill(Store.create(out, {"methods": ["foa"]}), Result(cell=CELL, status="n/a", reason="not a transformer"))
     for more in ((), ("--at-most", "1")):
         output = ttabench("verify", out, *HERE, *more)
         assert output.code == 2
@@ -365,7 +355,7 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
     """A damaged record is worse."""
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     good = measured(replace(cell, dataset=name), 3)
-    store = filled(tmp_path / "r", [good])
+    store = filled(tmp_path / "r", good)
     output = ttabench("verify", store.root, *HERE)
     assert output.code == 4
     assert "1 cell: 1 not run, without their data, weights or code" in output.out
@@ -472,9 +462,7 @@ def test_cells_whose_data_are_here_are_run_beside_others(ttabench: Run, out: Pat
     shutil.copytree(out, whole)
     good = next(iter(Store.at(out).latest().values())).result
     elsewhere = replace(good, cell=replace(good.cell, dataset="nowhere-c-local"))
-    writer = Store.at(whole).writer()
-    writer.append(elsewhere)
-    writer.close()
+    fill(Store.at(whole), elsewhere)
     output = ttabench("verify", whole, *HERE)
     assert output.code == 4
     assert "5 cells: 4 the same bit for bit, 1 not run, without their data, weights or code" in output.out
@@ -577,13 +565,9 @@ def test_with_time_enough_a_forged_record_is_found_and_an_honest_folder_passes(
 def test_a_method_without_data_here_does_not_pass_beside_others(
     ttabench: Run, cell: Any, tmp_path: Path, out: Path
 ) -> None:
-    whole = Store.at(out)
-    writer = whole.writer()
-    good = next(iter(whole.latest().values())).result
-    writer.append(
-        replace(good, cell=replace(good.cell, label=f"{good.cell.method}[mine]", dataset="nowhere-c-local"))
-    )
-    writer.close()
+    good = next(iter(Store.at(out).latest().values())).result
+    mine = replace(good.cell, label=f"{good.cell.method}[mine]", dataset="nowhere-c-local")
+    fill(Store.at(out), replace(good, cell=mine))
     output = ttabench("verify", out, "--workers", "1", "--at-most", "300", "--json")
     report = json.loads(output.out)
     assert output.code == 5

@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit import other_code
 from tests.unit.conftest import Output
+from tests.unit.stored_results import fill
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.cell import Cell
 from ttabench.store import Store, load_frame
@@ -100,9 +101,7 @@ def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
         def stores_meanwhile(seconds: float) -> None:
             if seconds == 0.5 and not waited:  # the sweep waits
                 waited.append(len(records(out)))
-                writer = Store.at(out).writer()
-                writer.append(record.result)
-                writer.close()
+                fill(Store.at(out), record.result)
                 other.release(key)
             real(seconds)
 

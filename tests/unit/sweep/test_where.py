@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.unit.conftest import Output
+from tests.unit.stored_results import filled
 from ttabench.cell import Cell
 from ttabench.errors import UserError
 from ttabench.run.worker import failed
-from ttabench.store import Store
 from ttabench.sweep.progress.failed_at import reason_and_place
 
 
@@ -59,10 +59,7 @@ def test_a_result_without_a_traceback_stays_as_it_is() -> None:
 
 
 def test_status_shows_it(cell: Cell, tmp_path: Path, ttabench: Callable[..., Output]) -> None:
-    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
-    writer = store.writer()
-    writer.append(failed(replace(cell, seed=1), raised("1 / 0", file="/m.py")))
-    writer.close()
+    store = filled(tmp_path / "results", failed(replace(cell, seed=1), raised("1 / 0", file="/m.py")))
     output = ttabench("status", store.root)
     assert "division by zero" in output.out
     assert "(/m.py, line 1)" in " ".join(output.out.split())
