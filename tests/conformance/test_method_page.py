@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.test_plugin_package import seen_here, unpacked
-from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
+from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
 from ttabench.store import load_frame
 
-Run = Callable[..., Output]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-method.md"
 LONGEST = 45  # lines that a complete method may take
 

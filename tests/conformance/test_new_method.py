@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.test_plugin_package import run, seen_here, unpacked
-from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
+from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
 from ttabench.cli import _new
 from ttabench.cli._new import class_name, write_package
 from ttabench.errors import UserError
 from ttabench.store import load_frame
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.conformance.test_plugin_package import seen_here, unpacked
-from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
+from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
 from ttabench.store import load_frame
 
-Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "official_package"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "official-code.md"
 LONGEST = 25  # lines of the class that a user writes

@@ -8,20 +8,19 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output, ttabench  # noqa: F401 — a fixture
+from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
 from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep.chosen_methods import parse_settings
 from ttabench_reports.leaderboard import folders
 
-Run = Callable[..., Output]
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
 
 

@@ -136,8 +136,12 @@ class Output:
     err: str
 
 
+Run = Callable[..., Output]
+"""The command line: ``ttabench("sweep", "--limit", 20)``."""
+
+
 @pytest.fixture
-def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
+def ttabench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command line in this process, as its entry point does; Source's forward pass is timed once."""
     from ttabench.cli import main
     from ttabench.observe import cost

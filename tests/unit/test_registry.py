@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ import pytest
 from torch import Tensor
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.errors import UnusableModel, UserError
 from ttabench.method import Method, NoConfig, NonNegative
-
-Run = Callable[..., Output]
 
 
 class Odd(Method[NoConfig]):

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ import pytest
 
 from tests.cases import each
 from tests.unit.cli.test_views import results as results  # the fixture
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.cli import _facts, command
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.system.cores import ONE_NUMPY_THREAD
-
-Run = Callable[..., Output]
 
 
 def verbs() -> Iterator[tuple[str, Any]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 import ttabench_methods.tent as module
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.written_commands import options_exist
 from ttabench.cli import command
 from ttabench_reports.compare import Bounds, compare
@@ -89,7 +88,7 @@ def test_the_page_names_the_bounds_in_force() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_sign_fails_the_sweep_of_the_workflow(
-    ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = ("sweep", "--config", ROOT / "tests/regression/gate.toml", "--methods", "tent", "--workers", "0")
     assert ttabench(*sweep, "--out", tmp_path / "before").code == 0

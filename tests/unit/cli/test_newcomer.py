@@ -7,19 +7,16 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.stored_results import filled
 from ttabench.cell import Result
 from ttabench.store import Store
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit import other_code
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
 from ttabench.cli._progress_of import Progress, seconds_left
@@ -27,8 +26,6 @@ from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.system.work_claims import WorkClaims
-
-Run = Callable[..., Output]
 
 
 def planned(cell: Cell, reason: str = "") -> dict[str, object]:

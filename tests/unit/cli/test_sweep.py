@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pytest
 import torch
 
 from tests.cases import each
-from tests.unit.conftest import SMALL, Output
+from tests.unit.conftest import SMALL, Run
 from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.run import worker
 from ttabench.run.executors import process
@@ -30,7 +29,6 @@ from ttabench.sweep import draft
 from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
-Run = Callable[..., Output]
 ONE = ("--methods", "bn_stats", "--corruptions", "fog")
 HERE = ("--workers", "0")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.tex import compiled
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
@@ -19,9 +18,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
-def test_the_tutorial_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Callable[..., Output]
-) -> None:
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Run) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     names: dict[str, object] = {}

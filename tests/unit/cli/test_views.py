@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +15,12 @@ import pytest
 from rich.console import Console
 
 from tests.unit import other_code
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.stored_results import fill, filled
 from ttabench import registry
 from ttabench.cell import Result
 from ttabench.cli import _table
 from ttabench.store import Store
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

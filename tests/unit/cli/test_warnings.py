@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.errors import Alarm, forward_warnings
 from ttabench.run.executors import local
 from ttabench.run.kept_objects import WorkerState
@@ -76,9 +76,7 @@ def test_workers_pass_them_on(told: list[UserWarning], capfd: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_an_alarm_is_told_once_per_sweep(
-    tmp_path: Path, workers: str, ttabench: Callable[..., Output]
-) -> None:
+def test_an_alarm_is_told_once_per_sweep(tmp_path: Path, workers: str, ttabench: Run) -> None:
     what = ("--methods", "eta[d_margin=0.05]", "--archs", "resnet18", "--corruptions", "fog,snow,frost")
     output = ttabench("sweep", *what, "--limit", "20", "--workers", workers, "--out", tmp_path)
     assert output.code == 0, output.err
@@ -91,7 +89,7 @@ def test_an_alarm_is_told_once_per_sweep(
 
 
 @pytest.mark.usefixtures("short_memory_check")
-def test_conform_tells_them_the_same_way(ttabench: Callable[..., Output]) -> None:
+def test_conform_tells_them_the_same_way(ttabench: Run) -> None:
     output = ttabench("conform", "eta[d_margin=0.05]")
     assert output.code == 0, output.out
     assert (

@@ -14,15 +14,13 @@ import pytest
 from PIL import Image
 from torch import Tensor
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.sweep_processes import NET
 from ttabench.data.files import fingerprint
 from ttabench.data.files.fingerprint import file_sha256, folder_sha256
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.store import Store
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.data.catalog import dataset
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import doubts
@@ -17,7 +16,6 @@ from ttabench.data.own.plain_images import is_plain
 from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 
-Run = Callable[..., Output]
 EACH = 12  # images per class and folder
 CALLED_LIKE_TRAINING = ("photos-train", "photos_training", "photos-Source")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.data.catalog import dataset
 from ttabench.data.files.image_folders import image_files
 from ttabench.data.own import domain_folders
@@ -19,7 +18,6 @@ from ttabench.data.own.doubts import not_read
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 
-Run = Callable[..., Output]
 DOMAINS = ("art", "photo", "sketch")
 CLASSES = ("cat", "dog")
 EACH = 12  # images per class and domain

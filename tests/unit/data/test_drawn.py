@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.api.sweeping import run_sweep
 from ttabench.data import catalog
 from ttabench.data.catalog import dataset, foreign_set
@@ -31,7 +30,6 @@ from ttabench.sweep.resolve import resolve
 from ttabench_reports.evidence.given import _is_tuned
 from ttabench_reports.words import naming
 
-Run = Callable[..., Output]
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=80)
 
 

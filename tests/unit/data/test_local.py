@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -23,7 +22,7 @@ from PIL import Image
 
 from tests.cases import each
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.sweep_processes import wait_for
 from ttabench.corruptions import corrupt
 from ttabench.data import catalog
@@ -635,7 +634,7 @@ def test_a_file_name_that_is_not_utf_8_is_one_sentence_or_read(tmp_path: Path) -
 
 
 def test_two_folders_of_one_name_are_no_sweep_and_are_not_trained(
-    clean: Path, tmp_path: Path, ttabench: Callable[..., Output]
+    clean: Path, tmp_path: Path, ttabench: Run
 ) -> None:
     for site in ("a", "b"):
         folder = generate(clean, name="weather", root=tmp_path / site, **SMALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,10 @@ import pytest
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.open_own import open_own
 from ttabench.data.show import GAP, LINE, picture
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
@@ -49,8 +48,6 @@ from ttabench_methods.quantile.figures import (
 )
 from ttabench_methods.quantile.figures.forms import FORMS
 from ttabench_methods.quantile.strict import QuantileStrict
-
-Run = Callable[..., Output]
 
 TOYS = {  # name → settings that make it quick
     "pipeline": (),

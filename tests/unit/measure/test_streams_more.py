@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.measure.test_streams import SIZE, Coded, protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.streams import source_accuracy
@@ -24,7 +23,6 @@ from ttabench.run.more_streams import MAKERS
 from ttabench.store import load_frame
 from ttabench_reports.words import naming
 
-Run = Callable[..., Output]
 NAMES = ("fog", "snow", "frost")
 
 

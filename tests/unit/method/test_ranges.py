@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 
 from tests.cases import each
 from tests.conformance.test_all_methods import others_at_night
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import SIZE, images, nets
 from ttabench.conformance.watched_data import Source
@@ -300,7 +300,7 @@ def test_a_choice_has_its_type_also_beside_none() -> None:
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
 def test_the_command_line_refuses_before_anything_is_written(
-    ttabench: Callable[..., Output],
+    ttabench: Run,
     tmp_path: Path,
     what: tuple[str, ...],
     sentence: str,

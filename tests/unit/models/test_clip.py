@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models.test_bring import Squares
 from tests.unit.models_by_name import bring, construct
 from ttabench.conformance import conform
@@ -26,7 +25,6 @@ from ttabench.provenance import libraries
 from ttabench.registry import method
 from ttabench.store import load_frame
 
-Run = Callable[..., Output]
 NAME = "clip/Tiny-ViT.openai"
 MEAN = (0.4, 0.5, 0.6)  # of these weights; the encoder's own is that of other ones
 

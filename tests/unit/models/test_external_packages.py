@@ -12,7 +12,6 @@ import sys
 import threading
 import tomllib
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models.test_bring import Quarters, Squares
 from tests.unit.models_by_name import bring, construct, recall
 from ttabench.errors import UserError
@@ -510,9 +509,7 @@ def test_a_torchvision_of_another_torch_is_one_sentence_with_the_cure(arch: str)
         construct(arch, Squares())
 
 
-def test_list_and_doctor_say_it_and_all_else_is_well(
-    ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_and_doctor_say_it_and_all_else_is_well(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "made_for_another_torch", lambda: "torchvision does not fit")
     output = ttabench("list", "archs")
     assert output.code == 0

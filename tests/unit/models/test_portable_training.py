@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models.test_training import TINY, Bars
 from tests.unit.models_by_name import train
 from ttabench.errors import UserError
@@ -77,7 +76,7 @@ def test_the_number_of_threads_changes_no_weight(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_avx2
 def test_train_gives_its_workers_the_kernels(
-    ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     options = ("--archs", "resnet18_w8", "--recipe", "fast-portable", "--epochs", "1", "--workers", "1")
@@ -101,7 +100,7 @@ def test_train_gives_its_workers_the_kernels(
     ],
 )
 def test_what_a_portable_recipe_cannot_do_is_refused(
-    options: tuple[str, ...], message: str, ttabench: Callable[..., Output],
+    options: tuple[str, ...], message: str, ttabench: Run,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))

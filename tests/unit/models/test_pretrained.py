@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models_by_name import trained
 from ttabench.data.digits import Digits
 from ttabench.models.checkpoints import cache
@@ -19,7 +18,6 @@ from ttabench.system.environment import machine, processor, versions
 
 ARCHS = ("resnet18", "cct")
 DATA = Digits()
-Run = Callable[..., Output]
 
 
 @pytest.fixture(autouse=True)

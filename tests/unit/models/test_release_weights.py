@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.store import load_frame
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 import release_weights
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.data_fakes import labels_for, write_batch
 from tests.unit.models.test_bring import Squares
 from tests.unit.models_by_name import bring, construct, fill, published, recall
@@ -237,7 +237,7 @@ def test_weights_far_from_the_leaderboard_are_warned_about(drive: Mirror) -> Non
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Callable[..., Output], tmp_path: Path) -> None:
+def test_a_sweep_warns_and_stores(drive: Mirror, ttabench: Run, tmp_path: Path) -> None:
     content = saved({k: 0 * v for k, v in good().items()})
     drive.files["uc?confirm=t&id=wrn"] = content
     command = ("sweep", "--archs", WRN, "--methods", "source", "--corruptions", "fog", "--limit", "20")

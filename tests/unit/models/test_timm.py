@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models.test_bring import Squares
 from tests.unit.models.test_external_packages import or_skip
 from tests.unit.models_by_name import bring, construct, recall
@@ -95,7 +94,7 @@ def test_a_file_of_timms_weights_is_loaded_kept_and_recalled(timm: ModuleType, t
 
 @pytest.mark.filterwarnings("ignore:timm/resnet18 on tiny-c-local")
 def test_a_sweep_over_a_small_dataset(
-    timm: ModuleType, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    timm: ModuleType, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     squares = Squares().test()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.models.test_training import Bars
 from ttabench.cli.train import tell_checkpoint
 from ttabench.data.catalog import dataset
@@ -25,8 +24,6 @@ from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for
 from ttabench.models.training.train import train
 from ttabench.provenance.modules import module_file
 from ttabench.sweep import conduct
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor, nn
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure import scoring
@@ -29,7 +29,6 @@ from ttabench.protocol import Protocol
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import UNKNOWN
 
-Run = Callable[..., Output]
 ON = ("--archs", "resnet18", "--corruptions", "fog", "--limit", "30", "--batch-size", "16", "--workers", "0")
 
 

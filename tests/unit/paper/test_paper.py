@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.cli import _paper
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
@@ -31,8 +30,6 @@ from ttabench.paper.sources import Weights, weights_of
 from ttabench.registry import figure_names
 from ttabench.system.files import replace_file
 from ttabench_reports.published.catalog import rows
-
-Run = Callable[..., Output]
 
 
 @each("name", EXPERIMENTS)

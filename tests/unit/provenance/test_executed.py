@@ -14,7 +14,7 @@ import pytest
 
 import ttabench as core
 import ttabench_methods
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images, write_png
 from ttabench.cell import Cell, Result
 from ttabench.provenance import roots
@@ -199,7 +199,7 @@ CASES = {
     "case", [pytest.param(case, marks=() if case == QUICK else pytest.mark.slow) for case in CASES]
 )
 def test_what_runs_while_a_cell_is_measured_is_in_its_hash(
-    case: str, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     trace = Trace()
@@ -261,7 +261,7 @@ SLOW_DATA = (class_folders, domains, some_images, foreign_images)
 )
 def test_what_runs_on_data_of_each_kind_and_an_own_network_is_in_their_hash(
     data: Callable[[Path, Path], tuple[str, ...]],
-    ttabench: Callable[..., Output], few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    ttabench: Run, few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     from tests.unit.sweep_processes import NET
 

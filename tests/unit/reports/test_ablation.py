@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import fill
 from tests.unit.tex import compiled
@@ -260,7 +259,7 @@ def test_files_are_well_formed_and_compile(tmp_path: Path) -> None:
     assert "(1 page" in log or "(2 pages" in log  # four small tables share pages
 
 
-def test_from_the_sweep_to_the_table(ttabench: Callable[..., Output], tmp_path: Path) -> None:
+def test_from_the_sweep_to_the_table(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "results"
     asked = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog", "--limit", "40")
     crossing = ("--set", "tent.lr=1e-3,1e-4", "--set", "tent.norms=batch,all")
@@ -281,7 +280,7 @@ def test_from_the_sweep_to_the_table(ttabench: Callable[..., Output], tmp_path: 
 
 
 def test_why_there_is_none_is_told_only_to_who_asked(
-    ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
+    ttabench: Run, tmp_path: Path, result: Result, other: Result
 ) -> None:
     store = Store.create(tmp_path / "results", {})
     fill(store, result, other)

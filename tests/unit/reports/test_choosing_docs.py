@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "choosing-settings.md"
 
 
 @pytest.mark.slow
-def test_the_commands_give_the_table(
-    ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_give_the_table(ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands, table = PAGE.read_text().split("```")[1:4:2]
     for command in commands.replace("\\\n", " ").strip().splitlines():

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.reports.test_compare_fall_tests import draw
 from tests.unit.stored_results import folder, losing
@@ -26,8 +26,6 @@ from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import as_json, compare, diff, github, junit
 from ttabench_reports.compare.cards import differences
 from ttabench_reports.compare.sides import side
-
-Run = Callable[..., Output]
 
 
 def without_sum(record: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled, font_sizes
 from ttabench.errors import UserError
@@ -133,7 +132,7 @@ def test_the_terminal_shows_every_number(frame: pd.DataFrame, width: int) -> Non
         assert name in text
 
 
-def test_the_command_prints_it(ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_the_command_prints_it(ttabench: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "cells.csv", index=False)
     output = ttabench("report", tmp_path / "cells.csv", "--format", "csv", "--out", tmp_path / "r", "--cost")
     assert output.code == 0, output.err
@@ -192,7 +191,7 @@ def test_times_of_other_cells_do_not_stand_for_these(frame: pd.DataFrame, other:
 
 
 def test_the_command_takes_costs_from_another_folder(
-    ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path
+    ttabench: Run, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     frame.to_csv(tmp_path / "cells.csv", index=False)
     frame.assign(compute_ratio=8.0).to_csv(tmp_path / "quiet.csv", index=False)

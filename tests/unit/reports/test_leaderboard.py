@@ -15,7 +15,7 @@ import pytest
 from tests.browser import chromium, complaints, resize
 from tests.cases import each
 from tests.unit import other_code
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.reports.test_page import HOSTILE, Rows
 from tests.unit.stored_results import CELL, Right, fill, measured
 from ttabench.cell import Cell, Result
@@ -167,7 +167,7 @@ def test_accuracies_are_those_of_the_stored_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["accuracy", "images", "padding", "none"])
 def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
-    ttabench: Callable[..., Output], tmp_path: Path, wrong: str
+    ttabench: Run, tmp_path: Path, wrong: str
 ) -> None:
     good = results({"source": 0.5, "tent": 0.7})
     assert good[-1].accuracy is not None
@@ -188,9 +188,7 @@ def test_a_record_that_disagrees_with_its_images_is_refused_with_its_place(
     assert not (tmp_path / "site").exists()
 
 
-def test_where_no_method_has_a_number_nothing_is_written(
-    ttabench: Callable[..., Output], tmp_path: Path
-) -> None:
+def test_where_no_method_has_a_number_nothing_is_written(ttabench: Run, tmp_path: Path) -> None:
     done = ttabench(
         "sweep", "--methods", "medbn", "--archs", "cct", "--corruptions", "frost", "--limit", "20",
         "--workers", "0", "--out", tmp_path / "r",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import fill, with_accuracy
 from ttabench.cell import Result
@@ -168,9 +167,7 @@ def two_codes(folder: Path, **values: Any) -> list[Path]:
     return paths
 
 
-def test_a_row_of_two_codes_is_stale_where_csv_files_hold_it(
-    ttabench: Callable[..., Output], tmp_path: Path
-) -> None:
+def test_a_row_of_two_codes_is_stale_where_csv_files_hold_it(ttabench: Run, tmp_path: Path) -> None:
     paths = two_codes(tmp_path)
     read = load.read(paths)
     assert read["stale"].all()  # which of the two codes is installed is not known
@@ -284,7 +281,7 @@ def test_what_is_neither_is_refused(tmp_path: Path, result: Result) -> None:
 
 
 def test_report_reads_folders_and_files_together(
-    ttabench: Callable[..., Output], tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = stored(tmp_path / "a", result)
     made = cells(datasets=("my-data",))

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, with_correctness
 from tests.unit.stored_results import fill
 from ttabench.cell import Result
@@ -293,9 +292,7 @@ def test_the_page_asks_for_nothing_else(html: str) -> None:
     assert "default-src &#39;none&#39;" in policy[1]
 
 
-def test_report_writes_it(
-    ttabench: Callable[..., Output], tmp_path: Path, result: Result, other: Result
-) -> None:
+def test_report_writes_it(ttabench: Run, tmp_path: Path, result: Result, other: Result) -> None:
     fill(Store.create(tmp_path / "results", {}), result, other)
     output = ttabench("report", tmp_path / "results", "--format", "html", "--no-increase")
     assert output.code == 0, output.err

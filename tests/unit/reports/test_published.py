@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, continual, spoil
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS
@@ -27,7 +26,6 @@ from ttabench_reports.published.audit import Interval, audit, checked
 from ttabench_reports.published.catalog import accuracies, rows, rows_of
 from ttabench_reports.tables import build as tables
 
-Run = Callable[..., Output]
 auditing = import_module("ttabench_reports.published.audit")
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells
 from ttabench.errors import UserError
 from ttabench_reports.words import naming
 from ttabench_reports.words.renaming import rename
 
-Run = Callable[..., Output]
 FORMATS = "csv,latex,markdown,html"
 
 

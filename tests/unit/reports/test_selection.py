@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
@@ -155,9 +154,7 @@ def test_it_compiles(frame: pd.DataFrame, tmp_path: Path, document: str) -> None
     assert "InfoMax" in compiled(tmp_path, document)
 
 
-def test_the_command_prints_and_writes_it(
-    ttabench: Callable[..., Output], frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_the_command_prints_and_writes_it(ttabench: Run, frame: pd.DataFrame, tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "cells.csv", index=False)
     out = tmp_path / "r"
     output = ttabench(

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.sweep_processes import GRID, records
 from ttabench.errors import UserError
 from ttabench.run.executors import Setup, open_engine
@@ -50,7 +50,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 def test_a_node_that_is_killed_loses_no_cell_and_the_bits_are_those_of_local(
-    nodes: Nodes, ttabench: Callable[..., Output], net_out: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(net_out.parent)
     monkeypatch.syspath_prepend(net_out.parent)

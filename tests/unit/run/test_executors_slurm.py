@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit import fake_slurm
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.sweep_processes import GRID, records, wait_for
 from ttabench.errors import UserError
 from ttabench.run.executors import Limits, Setup, open_engine, slurm
@@ -49,7 +48,7 @@ def array(folder: Path) -> slurm.Array:
 
 
 def test_a_task_computes_each_cell_once_with_the_bits_of_local(
-    ttabench: Callable[..., Output], here: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ttabench(*SWEEP, here, "--workers", "0").code == 0
     local = Store.at(here).latest()
@@ -72,7 +71,7 @@ def test_a_task_computes_each_cell_once_with_the_bits_of_local(
 
 
 def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_computed_again(
-    ttabench: Callable[..., Output], here: Path
+    ttabench: Run, here: Path
 ) -> None:
     assert ttabench(*SWEEP, here, "--workers", "0").code == 0
     flags = {"methods": "bn_stats", "archs": "net:build", "datasets": "./few-c-local", "batch_size": 10}
@@ -90,7 +89,7 @@ def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_compu
 
 
 def test_tasks_that_cannot_run_end_the_sweep_with_their_last_words(
-    ttabench: Callable[..., Output], here: Path, jobs: Path
+    ttabench: Run, here: Path, jobs: Path
 ) -> None:
     asks = ("--executor", "slurm", "--workers", "1", "--device", "cpu")
     output = ttabench(*SWEEP, here, *asks, "--executor-options", "setup=echo no torch here; exit 1")
@@ -100,7 +99,7 @@ def test_tasks_that_cannot_run_end_the_sweep_with_their_last_words(
 
 
 def test_a_classifier_that_no_task_has_trained_ends_the_sweep(
-    ttabench: Callable[..., Output], jobs: Path, tmp_path: Path
+    ttabench: Run, jobs: Path, tmp_path: Path
 ) -> None:
     small = ("--methods", "source", "--archs", "vit_lite", "--corruptions", "fog", "--limit", "20")
     asks = ("--executor", "slurm", "--device", "cpu", "--executor-options", "setup=exit 1")

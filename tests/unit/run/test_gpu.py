@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.cell import Cell, Result
 from ttabench.cli import doctor
 from ttabench.errors import UserError
@@ -204,7 +204,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_doctor_tries_every_gpu(ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_tries_every_gpu(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def name(index: int) -> str:
         if index:
             raise RuntimeError("The NVIDIA driver on your system is too old\nmore")
@@ -231,15 +231,13 @@ def test_doctor_tries_every_gpu(ttabench: Callable[..., Output], monkeypatch: py
     ) in output.out
 
 
-def test_one_problem_is_one(ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_problem_is_one(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_plugins", lambda: ["broken"])
     assert ttabench("doctor").out.endswith("\nproblem: broken\n1 problem\n")
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_doctor_says_that_torch_has_no_cuda(
-    ttabench: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_says_that_torch_has_no_cuda(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     output = ttabench("doctor")
     assert output.code == 0

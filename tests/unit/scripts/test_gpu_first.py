@@ -10,7 +10,7 @@ import sys
 import tarfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from gpu_probe import METHODS
 from PIL import Image
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images
 from tests.unit.scripts.test_real_cifar import save_mosaic
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
@@ -64,7 +64,7 @@ FEW = "source,tent,quantile_paper"
 @pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")  # thresholds of methods, with such a network
 @pytest.mark.parametrize("methods", [FEW, pytest.param(METHODS, marks=pytest.mark.slow)], ids=["few", "all"])
 def test_all_steps_are_rehearsed_without_a_gpu(
-    methods: str, ttabench: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    methods: str, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At 1/100, on a narrow network; all methods take a minute or two on one core."""
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -18,7 +17,7 @@ import pandas as pd
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.web import Mirror
 from ttabench.data.files.fingerprint import file_sha256
@@ -28,7 +27,6 @@ from ttabench.store import fetched as module
 from ttabench.store.fetched import fetch_results, fetched
 from ttabench.system.checked_lines import encode
 
-Run = Callable[..., Output]
 RIGHT = np.random.default_rng(0).random(50) < 0.7
 
 

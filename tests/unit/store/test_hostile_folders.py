@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images
 from tests.unit.stored_results import CELL, fill
 from ttabench.cell import Result
@@ -25,8 +24,6 @@ from ttabench.plain_text import UNSAFE, lines, one_line, plain
 from ttabench.store import Store, manifest
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.work_claims import FOLDER, FolderProcesses, running
-
-Run = Callable[..., Output]
 
 # ---- names of datasets
 

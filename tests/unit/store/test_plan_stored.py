@@ -3,20 +3,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit import other_code
-from tests.unit.conftest import Output, sweep_once
+from tests.unit.conftest import Run, sweep_once
 from tests.unit.stored_results import filled
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.store import Store
 
-Run = Callable[..., Output]
 SMALL = ("--methods", "tent,bn_stats", "--archs", "cct", "--limit", "20", "--workers", "0")
 
 

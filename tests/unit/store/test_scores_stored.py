@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.observe import label_free_scores
 from ttabench.observe.label_free_scores import CHEAP, COSTLY
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import COST, COSTLY_SCORES, SCORES
 
-Run = Callable[..., Output]
 SMALL = ("--methods", "tent,sotta", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "20",
          "--batch-size", "10", "--reset", "continual", "--workers", "0")  # fmt: skip
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from tests.unit.conftest import SMALL, Output
+from tests.unit.conftest import SMALL, Run
 from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Result
 from ttabench.errors import UserError
@@ -33,7 +33,6 @@ from ttabench.system.checked_lines import decode, encode
 from ttabench.system.files import replace_file
 from ttabench_methods.tent import Tent
 
-Run = Callable[..., Output]
 ENTROPY = "ttabench/nn/objectives.py: entropy"
 ADAPT = "ttabench_methods/source.py: Source.adapt"
 

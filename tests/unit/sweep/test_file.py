@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.planning import source_of
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError
@@ -36,7 +36,6 @@ from ttabench.sweep.sweep_file import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-Run = Callable[..., Output]
 Make = Callable[[str], Path]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.loggers import name_of, names_of, open_loggers
 
-Run = Callable[..., Output]
 SMALL = (
     "--methods",
     "tent",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cases import each
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from ttabench.errors import UserError
 from ttabench.protocol import parse_stream
 from ttabench.registry import method_names
@@ -17,7 +16,6 @@ from ttabench.sweep.options import make_grid
 from ttabench.sweep.presets import preset, preset_file, presets
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
-Run = Callable[..., Output]
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "protocols.md"
 SWEEP_FILES = [

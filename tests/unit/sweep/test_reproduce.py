@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.cases import each
-from tests.unit.conftest import SMALL, Output
+from tests.unit.conftest import SMALL, Run
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL, fill, filled
 from tests.unit.sweep_processes import GRID
@@ -40,7 +40,6 @@ from ttabench.sweep import check as check_of
 from ttabench.sweep.drawn_cells import Drawn, draw
 from ttabench.system.checked_lines import decode, encode
 
-Run = Callable[..., Output]
 HERE = ("--workers", "0")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit import data_fakes as fakes
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.planning import plan
 from tests.unit.sweep import test_grid
 from ttabench.classifier import Architecture
@@ -25,7 +25,6 @@ from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.sweep_file import with_flags
 
-Run = Callable[..., Output]
 NET = Architecture(norm_layers=("batch",), num_classes=10)
 CIFAR_C, BAR, CIFAR_10_1 = (
     Source("resnet18", name, 10, "f", NET, "c") for name in ("cifar10-c", "cifar10-c-bar", "cifar10.1")

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ import torch
 
 from tests.cases import each
 from tests.unit import made_cells
-from tests.unit.conftest import Output, sweep_once
+from tests.unit.conftest import Run, sweep_once
 from tests.unit.planning import plan
 from tests.unit.sweep.test_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
@@ -50,7 +49,6 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stabilities, stability_frame
 from ttabench_reports.sheets import stability as sheets
 
-Run = Callable[..., Output]
 ROOT = Path(__file__).resolve().parents[3]
 
 

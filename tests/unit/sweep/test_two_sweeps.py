@@ -8,22 +8,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit import other_code
-from tests.unit.conftest import Output
+from tests.unit.conftest import Output, Run
 from tests.unit.stored_results import fill
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.cell import Cell
 from ttabench.store import Store, load_frame
 from ttabench.sweep import compute_ratio, draft
 from ttabench.system.work_claims import ID, WorkClaims
-
-Run = Callable[..., Output]
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.unit.conftest import Output
+from tests.unit.conftest import Run
 from tests.unit.stored_results import filled
 from ttabench.cell import Cell
 from ttabench.errors import UserError
@@ -58,7 +57,7 @@ def test_a_result_without_a_traceback_stays_as_it_is() -> None:
     assert reason_and_place("", {"traceback": ""}) == ""
 
 
-def test_status_shows_it(cell: Cell, tmp_path: Path, ttabench: Callable[..., Output]) -> None:
+def test_status_shows_it(cell: Cell, tmp_path: Path, ttabench: Run) -> None:
     store = filled(tmp_path / "results", failed(replace(cell, seed=1), raised("1 / 0", file="/m.py")))
     output = ttabench("status", store.root)
     assert "division by zero" in output.out
