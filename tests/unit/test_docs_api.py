@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+import api_from_code
+import pages_from_code
 import pytest
 import torch
 
 import ttabench.nn
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import api_from_code
-import pages_from_code
 
 ROLE = re.compile(r":(?:func|meth|class|attr|exc|data):`~?([\w.]+)`")
 

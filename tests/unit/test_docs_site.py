@@ -7,15 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pages_from_code
 import pytest
 
 import ttabench
 from ttabench.cli import command
 from ttabench.registry import method_names
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import pages_from_code
 
 DOCS = pages_from_code.DOCS
 

@@ -12,7 +12,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from bench_corruptions import synthetic_images
+from golden_corruptions import replay
 from numpy.typing import NDArray
+from reference_corruptions import reference
 
 from tests.cases import each
 from ttabench.corruptions import (
@@ -36,11 +39,6 @@ from ttabench.corruptions import (
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.bar.constants import LEVELS
 from ttabench.errors import UserError
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-reference = import_module("reference_corruptions").reference
-replay = import_module("golden_corruptions").replay
-synthetic_images = import_module("bench_corruptions").synthetic_images
 
 Images = NDArray[np.uint8]
 RANDOM = [name for name in ALL_CORRUPTIONS if name not in registry.DETERMINISTIC]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 
+import golden_corruptions as golden
+import golden_hashes
 import numpy as np
 import pytest
+import replay_corruptions as replay_script
+from bench_corruptions import synthetic_images
 from PIL import Image
+from reference_corruptions import reference
 
 import ttabench
 from tests.cases import each
@@ -27,13 +30,6 @@ from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.open_own import open_own
 from ttabench.errors import UserError
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-golden = import_module("golden_corruptions")
-golden_hashes = import_module("golden_hashes")
-replay_script = import_module("replay_corruptions")
-reference = import_module("reference_corruptions").reference
-synthetic_images = import_module("bench_corruptions").synthetic_images
 
 IMAGES = synthetic_images(4, 224)
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 
+import corruption_statistics as measures
+import golden_corruptions as golden
 import numpy as np
 import pytest
+import replay_corruptions as replay_script
+from bench_corruptions import synthetic_images
 from PIL import Image
+from reference_corruptions import reference
 
 from tests.cases import each
 from ttabench.corruptions import ALL_CORRUPTIONS, load_frost_textures, procedural_frost_textures
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-golden = import_module("golden_corruptions")
-measures = import_module("corruption_statistics")
-replay_script = import_module("replay_corruptions")
-reference = import_module("reference_corruptions").reference
-synthetic_images = import_module("bench_corruptions").synthetic_images
 
 IMAGES = 200
 

@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import release_weights
 
 from tests.unit.conftest import Run
 from ttabench.store import load_frame
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-import release_weights
 
 
 @pytest.fixture

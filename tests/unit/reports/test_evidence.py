@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binomtest, rankdata, ttest_1samp
+from which_method import rankings, summary
 
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from ttabench.corruptions.names import CORRUPTIONS
@@ -20,10 +19,6 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means, words
 from ttabench_reports.tables.table import Row, Table
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-from which_method import rankings, summary
 
 IMAGES = 400
 METHODS = ("source", "tent", "eata", "sar", "quantile")

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+import bench_methods
 import pytest
 import torch
-from torch import Tensor, nn
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-import bench_methods
 from bench_methods import (
     CASES,
     Bare,
@@ -32,6 +26,7 @@ from bench_methods import (
     size_of,
     speed,
 )  # fmt: skip
+from torch import Tensor, nn
 
 from tests.cases import each
 from ttabench import nn as tta

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
 
 import bench_report
 import bench_sweep
+import pytest
 
 from ttabench.store import Store
 

@@ -13,13 +13,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
 import gpu_first as script
 import gpu_probe
+import numpy as np
+import pytest
 from gpu_probe import METHODS
 from PIL import Image
 

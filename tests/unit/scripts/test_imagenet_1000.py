@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
+import imagenet_1000
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-import imagenet_1000
 import reference_data
 import reference_results as script
 from PIL import Image

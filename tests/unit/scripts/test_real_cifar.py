@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
 import reference_data
 import reference_results as script
 from PIL import Image

@@ -15,13 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
+import imagenet_1000
 import numpy as np
 import pandas as pd
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-import imagenet_1000
 import real_cifar
 import reference_data
 import reference_results as script

@@ -9,14 +9,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import study_pairs
 
 from tests.unit.figure.test_figures import Stripes, bench  # noqa: F401
 from ttabench.figure.classifier_and_data import ClassifierAndData
 from ttabench_methods.quantile import QuantilePaper
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-import study_pairs
 
 QUICK = {"epochs": "6", "minibatch": "30", "size": "small", "regulariser": "1"}
 

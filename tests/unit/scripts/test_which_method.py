@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from which_method import BACKWARD, cost, overview, rankings, which_method
 
 import ttabench.observe.cost
 from tests.unit.made_cells import cells, with_correctness
@@ -17,10 +17,6 @@ from ttabench.store import Store
 from ttabench_reports.cells.frames import DETAILS
 from ttabench_reports.cells.load import read
 from ttabench_reports.evidence.report import Report
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
-
-from which_method import BACKWARD, cost, overview, rankings, which_method
 
 IMAGES = 400
 SHARES = {"source": 0.5, "tent": 0.9, "bn_stats": 0.895, "eata": 0.95, "lame": 0.3}
