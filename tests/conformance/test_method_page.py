@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_plugin_package import seen_here, unpacked
-from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
+from tests.conformance.test_plugin_package import unpacked
+from tests.unit.conftest import Run
 from ttabench.store import load_frame
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "your-method.md"
@@ -40,14 +39,8 @@ def test_contributing_shows_the_same_method() -> None:
     assert f"```python\n{block('python')}```" in contributing.read_text()
 
 
-@pytest.fixture
-def seen(installed: Path) -> Iterator[None]:
-    with seen_here(installed):
-        yield
-
-
 @pytest.mark.usefixtures("seen", "short_memory_check")
-def test_it_conforms(ttabench: Run) -> None:  # noqa: F811
+def test_it_conforms(ttabench: Run) -> None:
     done = ttabench("conform", "pseudo_label")
     assert done.code == 0, done.out + done.err
     assert "FAIL" not in done.out
@@ -55,7 +48,7 @@ def test_it_conforms(ttabench: Run) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("seen")
-def test_it_runs_in_a_sweep(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_it_runs_in_a_sweep(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "results"
     options = ("--corruptions", "fog", "--limit", "60", "--workers", "0", "--out", out)
     done = ttabench("sweep", "--methods", "pseudo_label", "--archs", "resnet18,cct", *options)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_plugin_package import run, seen_here, unpacked
-from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
+from tests.conformance.test_plugin_package import run, unpacked
+from tests.unit.conftest import Run
 from ttabench.cli import _new
 from ttabench.cli._new import class_name, write_package
 from ttabench.errors import UserError
@@ -26,14 +25,8 @@ def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked(package, target)
 
 
-@pytest.fixture
-def seen(installed: Path) -> Iterator[None]:
-    with seen_here(installed):
-        yield
-
-
 @pytest.mark.usefixtures("seen", "short_memory_check")
-def test_it_conforms_on_every_net_and_is_swept(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_it_conforms_on_every_net_and_is_swept(ttabench: Run, tmp_path: Path) -> None:
     done = ttabench("conform", "my_new_method")
     assert done.code == 0, done.out
     assert "n/a" not in done.out
@@ -51,7 +44,7 @@ def test_its_own_test_passes(package: Path, installed: Path) -> None:
     assert "2 passed" in done.stdout
 
 
-def test_the_command_says_what_comes_next(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_says_what_comes_next(ttabench: Run, tmp_path: Path) -> None:
     done = ttabench("new", "fresh_one", "--out", tmp_path)
     assert done.code == 0, done.err
     assert f"pip install -e {tmp_path / 'fresh_one'}" in done.out
@@ -79,7 +72,7 @@ def test_the_command_says_what_comes_next(ttabench: Run, tmp_path: Path) -> None
     ],
 )  # fmt: skip
 def test_a_name_that_cannot_be_one_is_refused(
-    ttabench: Run,  # noqa: F811
+    ttabench: Run,
     tmp_path: Path,
     name: str,
     sentence: str,

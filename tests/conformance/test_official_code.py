@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conformance.test_plugin_package import seen_here, unpacked
-from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
+from tests.conformance.test_plugin_package import unpacked
+from tests.unit.conftest import Run
 from ttabench.store import load_frame
 
 PACKAGE = Path(__file__).resolve().parents[1] / "official_package"
@@ -23,12 +22,6 @@ NAMES = ("official_tent", "official_norm", "official_teacher")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("official")
     return unpacked(PACKAGE, folder)
-
-
-@pytest.fixture
-def seen(installed: Path) -> Iterator[None]:
-    with seen_here(installed):
-        yield
 
 
 @pytest.mark.parametrize("name", ["tent", "norm", "teacher"])
@@ -47,7 +40,7 @@ def test_the_class_of_the_page_is_short_and_the_one_that_the_tests_run() -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("seen")
-def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:  # noqa: F811
+def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:
     done = ttabench("conform", *NAMES)
     failed = re.findall(r"^(\w+): FAIL (.*?) \(", done.out, flags=re.MULTILINE)
     assert failed == [("official_tent", "independent of dropout and stochastic depth")]
@@ -56,7 +49,7 @@ def test_two_conform_and_the_third_has_dropout_on(ttabench: Run) -> None:  # noq
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("seen")
-def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "results"
     what = ["--methods", ",".join(("tent", "bn_stats", *NAMES)), "--archs", "resnet18"]
     images = ("--corruptions", "fog", "--limit", "200")
@@ -79,7 +72,7 @@ def test_they_are_swept_verified_and_marked(ttabench: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("seen")
-def test_ours_and_theirs_agree_batch_by_batch(ttabench: Run) -> None:  # noqa: F811
+def test_ours_and_theirs_agree_batch_by_batch(ttabench: Run) -> None:
     done = ttabench("compare-code", "tent", "official_tent")
     assert done.code == 0, done.out + done.err
     assert len(re.findall(r"^batch +\d+:", done.out, flags=re.MULTILINE)) == 3
@@ -87,7 +80,7 @@ def test_ours_and_theirs_agree_batch_by_batch(ttabench: Run) -> None:  # noqa: F
 
 
 @pytest.mark.usefixtures("seen")
-def test_the_first_difference_is_named(ttabench: Run) -> None:  # noqa: F811
+def test_the_first_difference_is_named(ttabench: Run) -> None:
     rate = ttabench("compare-code", "tent[lr=0.002]", "official_tent", "--batches", "2")
     assert rate.code == 1
     assert "first difference: in batch 1, the logits agree; after the update," in rate.out
@@ -108,7 +101,7 @@ def test_the_first_difference_is_named(ttabench: Run) -> None:  # noqa: F811
         (("tent", "official_tent", "--arch", "cct"), "official_tent cannot run on cct: no batch norm"),
     ],
 )
-def test_mistakes_are_sentences(ttabench: Run, arguments: tuple[str, ...], sentence: str) -> None:  # noqa: F811
+def test_mistakes_are_sentences(ttabench: Run, arguments: tuple[str, ...], sentence: str) -> None:
     done = ttabench("compare-code", *arguments)
     assert done.code == 2
     assert sentence in done.err

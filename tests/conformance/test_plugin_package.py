@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.unit.conftest import Run, ttabench  # noqa: F401 — a fixture
+from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep.chosen_methods import parse_settings
-from ttabench_reports.leaderboard import folders
 
 PACKAGE = Path(__file__).resolve().parents[1] / "plugin_package"
 
@@ -49,33 +45,6 @@ def unpacked(package: Path, folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def seen_here(folder: Path) -> Iterator[None]:
-    """This process finds the package in `folder` too, and nothing of it afterwards."""
-    forget_methods()
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield
-    forget_methods()
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
-            del sys.modules[name]
-    importlib.invalidate_caches()
-
-
-def forget_methods() -> None:
-    """What is kept about methods by name, as a new process has it."""
-    registry._method.cache_clear()
-    folders._modules.cache_clear()
-
-
-@pytest.fixture
-def seen(installed: Path) -> Iterator[None]:
-    with seen_here(installed):
-        yield
-
-
 def run(folder: Path, *command: str, plugins: str = "on") -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     env = os.environ | {"PYTHONPATH": path, "TTABENCH_PLUGINS": plugins, "OMP_NUM_THREADS": "1"}
@@ -85,7 +54,7 @@ def run(folder: Path, *command: str, plugins: str = "on") -> subprocess.Complete
 
 
 @pytest.mark.usefixtures("seen")
-def test_it_is_found_and_listed_and_the_broken_one_only_warns(ttabench: Run) -> None:  # noqa: F811
+def test_it_is_found_and_listed_and_the_broken_one_only_warns(ttabench: Run) -> None:
     with pytest.warns(UserWarning, match="this module is not finished") as warned:
         found = registry.methods()
     assert {"mirror", "tent", "source"} <= set(found)
@@ -109,7 +78,7 @@ def test_plugins_can_be_turned_off(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("seen", "short_memory_check")
-def test_the_command_line_conforms_it(ttabench: Run) -> None:  # noqa: F811
+def test_the_command_line_conforms_it(ttabench: Run) -> None:
     conformed = ttabench("conform", "mirror[weight=0.3]")
     assert conformed.code == 0, conformed.out + conformed.err
     assert re.search(r"\n\d\d checks, 0 failed\.\n$", conformed.out)
@@ -120,7 +89,7 @@ def test_the_command_line_conforms_it(ttabench: Run) -> None:  # noqa: F811
 
 
 @pytest.mark.usefixtures("seen")
-def test_a_sweep_of_all_methods_leaves_out_the_broken_one(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_a_sweep_of_all_methods_leaves_out_the_broken_one(ttabench: Run, tmp_path: Path) -> None:
     what = ["--methods", "all", "--archs", "resnet18", "--corruptions", "fog", "--out", str(tmp_path)]
     planned = ttabench("sweep", *what, "--dry-run")
     assert planned.code == 0, planned.err
@@ -148,7 +117,7 @@ def test_the_table_of_all_methods_takes_it_and_skips_the_broken_one(installed: P
 
 
 @pytest.mark.usefixtures("seen")
-def test_it_is_swept(ttabench: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_it_is_swept(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "results"
     what = ["--methods", "mirror,mirror[weight=0]", "--archs", "resnet18", "--corruptions", "fog"]
     done = ttabench("sweep", *what, "--limit", "40", "--workers", "0", "--out", out)

@@ -41,14 +41,20 @@ def other(result: Result) -> Result:
 
 
 @pytest.fixture
-def weights_in_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, which no other test sees."""
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def weights_in_cache(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The default classifiers as if they had been trained here: in a cache of this test, none in the package.
 
     Returns the folder with them.
     """
     from ttabench.models.checkpoints import cache
 
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     shutil.copytree(cache.PRETRAINED / "digits-c", cache.folder("digits-c"))
     monkeypatch.setattr(cache, "PRETRAINED", tmp_path / "none")
     return cache.folder("digits-c")

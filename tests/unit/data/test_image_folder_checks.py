@@ -21,12 +21,9 @@ from ttabench.data.own.plain_images import is_plain
 from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 READ = ".jpeg, .jpg, .png, .bmp, .webp or .ppm"
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 def classes(folder: Path, names: tuple[str, ...] = ("crow", "owl"), count: int = 3, seed: int = 0) -> Path:

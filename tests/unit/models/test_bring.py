@@ -33,6 +33,8 @@ from ttabench.models.clean_accuracy import accuracy_warning
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.train_sources import without_normalize
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 class Squares(Dataset):
     """Four classes: which quarter of the image is bright."""
@@ -78,11 +80,6 @@ class Quarters(nn.Module):
 
 class OwnSquares(Squares):
     name = "squares-c-local"
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -26,10 +26,7 @@ from ttabench.errors import UserError
 from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.hugging_face_hub import check_reachable
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def or_skip(package: str) -> Any:

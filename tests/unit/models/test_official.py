@@ -24,6 +24,8 @@ from ttabench.models.external import checkpoint_model, download_weights, officia
 from ttabench.models.external.download_weights import obtain
 from ttabench.models.external.official_checkpoints import NAMES, PUBLISHED, checkpoint
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 FILE = "cct_7_3x1_32_sine_cifar10_5000epochs.pth"
 
 
@@ -36,11 +38,6 @@ class Images(Squares):
     def test(self) -> Labelled:
         every = super().test()
         return Labelled(every.images[:4], every.labels[:4])
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,8 @@ from ttabench.errors import UserError
 from ttabench.models.external import robustbench
 from ttabench.store import load_frame
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 WRN, KIREEV = "robustbench/Hendrycks2020AugMix_WRN", "robustbench/Kireev2021Effectiveness_RLAT"
 
 RESNEXT = "robustbench/Hendrycks2020AugMix_ResNeXt"
@@ -37,11 +39,6 @@ RESNEXT = "robustbench/Hendrycks2020AugMix_ResNeXt"
 class Images(Squares):
     def __init__(self, num_classes: int = 10, name: str = "some-c") -> None:
         self.num_classes, self.name = num_classes, name
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 def forget() -> None:

@@ -17,15 +17,12 @@ from tests.unit.models_by_name import bring, construct, recall
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture(scope="module")
 def timm() -> ModuleType:
     return or_skip("timm")  # type: ignore[no-any-return]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 class Large(Squares):

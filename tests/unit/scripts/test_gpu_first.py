@@ -30,6 +30,8 @@ from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.errors import UserError
 from ttabench.store import Store
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 @pytest.fixture
 def frost(tmp_path: Path) -> None:
@@ -114,7 +116,6 @@ def test_all_steps_are_rehearsed_without_a_gpu(
 
 def test_what_is_packed_in_parts_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "PART", 100)
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     out, content = tmp_path / "o", {"a.safetensors": os.urandom(1000), "b.json": b"{}"}
     given = Namespace(seconds=600.0, state=tmp_path / "s", out=out, before=out)
     models = given.state / "cache" / "models" / "digits-c"
@@ -146,7 +147,6 @@ def test_what_is_packed_in_parts_is_restored(tmp_path: Path, monkeypatch: pytest
 def test_what_was_packed_stays_until_there_is_something_new(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     state, out = tmp_path / "s", tmp_path / "o"
     (state / "results").mkdir(parents=True)
     (state / "results" / "a.jsonl").write_text("{}")
@@ -172,7 +172,6 @@ def test_nothing_starts_after_the_time_is_over(
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
     images = ["--test", "test.npz", "--train", "train.npz", "--frost", "frost"]  # the data is not made
     monkeypatch.setattr(sys, "argv", ["script", *where, *images, "--seconds", "1"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     assert script.main() == 0
     assert capsys.readouterr().out.count("not enough time left") == len(script.STEPS)
@@ -183,7 +182,6 @@ def test_the_time_includes_the_imports_of_the_script(
 ) -> None:
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--seconds", "600"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     assert script.main(began=time.monotonic() - 600) == 0
     assert "not enough time left" in capsys.readouterr().out
@@ -225,7 +223,6 @@ def test_a_probe_that_hangs_leaves_time_for_the_steps_after_it(
             return 143
 
     monkeypatch.setattr(script.subprocess, "Popen", Hangs)
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--steps", "probe", "--seconds", "600"])
     assert script.main() == 0
@@ -270,7 +267,6 @@ def test_a_mistake_is_a_sentence_and_the_exit_code_tells(
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--recipe", "", "--device", "cpu"]
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     monkeypatch.setattr(sys, "argv", ["script", *where, *given, "--steps", "sweep"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     assert script.main() == 1
     assert sentence in capsys.readouterr().out
 
@@ -289,7 +285,6 @@ def test_the_steps_after_one_that_fails_go_on(
     monkeypatch.setattr(script.Runner, "sweep", lambda runner: done.append("sweep"))
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--datasets", "digits-c"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--steps", "data,sweep"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     assert script.main() == 1
     assert done == ["sweep"]
     assert str(problem) in "".join(capfd.readouterr())
@@ -305,7 +300,6 @@ def test_a_transformer_runs_in_tf32_on_any_gpu(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(script.Runner, "run", lambda self, command, **_: commands.append([*command]))
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--device", "cuda:1"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--datasets", "digits-c", "--steps", "sweep"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     assert script.main() == 0
     found = {command[command.index("--archs") + 1]: "tf32" in command for command in commands}
     assert found == {"resnet18": False, "cct": True}
@@ -389,7 +383,6 @@ def test_the_step_probe_is_started_again_although_it_has_a_file(
     (state / "probe.json").write_text("{}")
     where = ["--state", str(state), "--out", str(out), "--datasets", "digits-c", "--steps", "probe"]
     monkeypatch.setattr(sys, "argv", ["script", *where])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     assert script.main() == 0
     ((_, name, *options),) = commands
     assert Path(name) == script.PROBE
@@ -422,7 +415,6 @@ def test_shards_may_come_in_several_calls(
 ) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr(script.Runner, "run", lambda self, command, **_: commands.append([*command]))
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     state = tmp_path / "s"
     where = ["--state", str(state), "--out", str(tmp_path / "o"), "--frost", "frost", "--steps", "probe,data"]
 
@@ -462,7 +454,6 @@ def test_shards_that_cannot_be_read_are_a_sentence(
         (shards / "train-1.webp").write_bytes(b"RIFF")
     where = ["--state", str(tmp_path / "s"), "--out", str(tmp_path / "o"), "--frost", "frost"]
     monkeypatch.setattr(sys, "argv", ["script", *where, "--shards", str(shards), "--steps", "data"])
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(script.subprocess, "Popen", lambda command: pytest.fail(f"started {command}"))
     assert script.main() == 1
     assert sentence in capsys.readouterr().out

@@ -31,9 +31,8 @@ RIGHT = np.random.default_rng(0).random(50) < 0.7
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "results"
+def cache(own_cache: Path) -> Path:
+    return own_cache / "results"
 
 
 @pytest.fixture
