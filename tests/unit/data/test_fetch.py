@@ -37,6 +37,8 @@ CONTENT = bytes(range(256)) * 2000  # 512,000 bytes
 
 
 def described(content: bytes, mirror: Mirror, file: str = "a.tar", **changes: object) -> Archive:
+    """An archive with this content. The mirror has it, unless it has another one under its name."""
+    mirror.files.setdefault(file, content)
     archive = Archive(
         file=file,
         urls=(f"{mirror.url}/{file}",),
@@ -52,7 +54,6 @@ def described(content: bytes, mirror: Mirror, file: str = "a.tar", **changes: ob
 
 
 def test_a_file_arrives_checked_and_with_progress(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     steps: list[tuple[str, int, int]] = []
     path, result = download(described(CONTENT, mirror), tmp_path, lambda *step: steps.append(step))
     assert path.read_bytes() == CONTENT
@@ -66,10 +67,8 @@ def test_a_file_arrives_checked_and_with_progress(mirror: Mirror, tmp_path: Path
 
 
 def test_a_broken_connection_goes_on_where_it_stopped(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     mirror.breaks = [100_000, 50_000]
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
     assert mirror.ranges == ["", "bytes=100000-", "bytes=150000-"]
 
 
@@ -77,39 +76,30 @@ def test_a_silent_server_is_asked_again(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloading, "TIMEOUT", 0.2)
-    mirror.files["a.tar"] = CONTENT
     mirror.stalls = [200_000]
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
     assert mirror.ranges == ["", "bytes=200000-"]
 
 
 def test_a_later_call_resumes_what_an_earlier_one_left(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     (tmp_path / "a.tar.part").write_bytes(CONTENT[:300_000])
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
     assert mirror.ranges == ["bytes=300000-"]
 
 
 def test_a_server_that_cannot_resume_starts_over(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     mirror.resumes = False
     mirror.breaks = [100_000]
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("left", [b"x" * 1000, b"x" * len(CONTENT), b"x" * (len(CONTENT) + 5)])
 def test_a_leftover_of_another_file_is_replaced(mirror: Mirror, tmp_path: Path, left: bytes) -> None:
-    mirror.files["a.tar"] = CONTENT
     (tmp_path / "a.tar.part").write_bytes(left)
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
 
 
 def test_a_connection_that_keeps_breaking_is_given_up_and_kept(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     mirror.breaks = [1000] + [0] * 20
     with pytest.raises(UserError, match=r"the connection broke 5 times without progress"):
         download(described(CONTENT, mirror), tmp_path)
@@ -131,7 +121,6 @@ def _one_sentence(caught: pytest.ExceptionInfo[UserError], folder: Path) -> str:
 def test_refusals_name_the_host_and_the_status(
     mirror: Mirror, tmp_path: Path, status: int, says: str
 ) -> None:
-    mirror.files["a.tar"] = CONTENT
     mirror.status["a.tar"] = status
     with pytest.raises(UserError, match=r"no mirror has it \(127\.0\.0\.1:\d+: " + says) as caught:
         download(described(CONTENT, mirror), tmp_path)
@@ -140,7 +129,6 @@ def test_refusals_name_the_host_and_the_status(
 
 
 def test_a_busy_server_is_asked_again(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     mirror.status["a.tar"] = 503
     with pytest.raises(UserError, match="503 Service Unavailable"):
         download(described(CONTENT, mirror), tmp_path)
@@ -156,7 +144,6 @@ def test_a_wrong_checksum_is_never_used(mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_the_sha256_counts_as_well(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.files["a.tar"] = CONTENT
     with pytest.raises(UserError, match="SHA256 checksum"):
         download(described(CONTENT, mirror, sha256="0" * 64), tmp_path)
 
@@ -225,10 +212,8 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
 def test_a_network_error_in_the_middle_is_an_interruption(
     mirror: Mirror, tmp_path: Path, reading: list[Exception | None], what: str
 ) -> None:
-    mirror.files["a.tar"] = CONTENT
     reading += [None, NETWORK_ERRORS[what]]
-    path, _ = download(described(CONTENT, mirror), tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
     assert len(mirror.ranges) == 2
     assert mirror.ranges[1].startswith("bytes=")
 
@@ -247,7 +232,6 @@ def test_a_mirror_with_network_errors_is_given_up_for_the_next(
 def test_a_network_error_before_the_answer_is_an_interruption(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirror.files["a.tar"] = CONTENT
     problems = list(NETWORK_ERRORS.values())
     begin = http.client.HTTPResponse.begin
 
@@ -265,7 +249,6 @@ def test_an_error_of_writing_is_none_of_the_network(
     mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """A network folder that does not answer is a TimeoutError, as a web server that does not."""
-    mirror.files["a.tar"] = CONTENT
 
     class Broken(io.BytesIO):
         def write(self, _: object) -> int:
@@ -318,7 +301,6 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_members_are_refused_as_a_whole(mirror: Mirror, tmp_path: Path, what: str) -> None:
     content = _tar((_member("A/good"), b"1"), (HOSTILE[what], b""))
-    mirror.files["a.tar"] = content
     facts = replace(fakes.FAKE_CIFAR10, archives=(described(content, mirror),))
     with pytest.raises(UserError, match=r"a\.tar was refused"):
         fetch_published(facts, tmp_path / "root")

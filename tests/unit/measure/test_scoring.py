@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tests.cases import each
 from tests.one_set import evaluate
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
@@ -89,9 +90,7 @@ class Toy(Method[_Config]):
 
 
 def toy(**config: int) -> Toy:
-    method = Toy(Classifier(Reads(), last="fc"), _Config(**config))
-    method.prepare()
-    return method
+    return ready(Toy(Classifier(Reads(), last="fc"), _Config(**config)))
 
 
 def test_labels_meet_their_images_whatever_the_order() -> None:
@@ -382,8 +381,7 @@ def test_held_out_images_are_scored_and_never_adapted_on(mode: str) -> None:
             known = torch.tensor([one.numpy().tobytes() in self.known for one in x])
             return torch.where(known[:, None], logits.roll(1, dims=1), logits)
 
-    method = Tells(Classifier(Reads(), last="fc"), _Config())
-    method.prepare()
+    method = ready(Tells(Classifier(Reads(), last="fc"), _Config()))
     seen = evaluate(method, data(11), Protocol(mode=mode, batch_size=3, held_out=0.4), seed=1)
     assert len(method.known) == 7
     assert seen.accuracy == 100.0
@@ -443,8 +441,7 @@ def test_what_a_method_draws_depends_on_the_seed_alone() -> None:
             return super().adapt(x)
 
     def drawn(seed: int) -> float:
-        method = Draws(toy().model, _Config())
-        method.prepare()
+        method = ready(Draws(toy().model, _Config()))
         evaluate(method, data(), Protocol(), seed)
         return method.drawn
 

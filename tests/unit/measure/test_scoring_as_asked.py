@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.cases import each
 from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import foreign_images, interleave
@@ -34,9 +35,7 @@ class Drawing(Toy):
 
 
 def drawing() -> Drawing:
-    method = Drawing(Classifier(Reads(), last="fc"), _Config())
-    method.prepare()
-    return method
+    return ready(Drawing(Classifier(Reads(), last="fc"), _Config()))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +95,7 @@ class Flipping(Toy):
 
 def test_in_bfloat16_a_pass_uses_the_weights_of_its_moment() -> None:
     """autocast keeps cast weights until it ends, unless it is told not to."""
-    method = Flipping(Classifier(Reads(), last="fc"), _Config())
-    method.prepare()
+    method = ready(Flipping(Classifier(Reads(), last="fc"), _Config()))
     evaluate(method, data(), Protocol(batch_size=4, precision="bfloat16"), 0)
     assert len(method.passes) == 3
     for before, after in method.passes:
@@ -115,8 +113,7 @@ def test_precision_is_that_of_the_forward_pass(precision: str) -> None:
             kinds.append(logits.dtype)
             return logits
 
-    method = Notes(Classifier(Reads(), last="fc"), _Config())
-    method.prepare()
+    method = ready(Notes(Classifier(Reads(), last="fc"), _Config()))
     seen = evaluate(method, data(), Protocol(batch_size=4, precision=precision), 0)
     assert set(kinds) == {getattr(torch, precision)}
     assert seen.accuracy == 100.0
@@ -158,8 +155,7 @@ def test_offline_the_number_of_epochs_is_the_protocols() -> None:
             asked.append(epochs)
 
     for epochs in (0, 5):
-        method = Noting(Classifier(Reads(), last="fc"), _Config())
-        method.prepare()
+        method = ready(Noting(Classifier(Reads(), last="fc"), _Config()))
         evaluate(method, data(), Protocol(mode="offline", epochs=epochs), 0)
     assert asked == [0, 5]
 
@@ -184,8 +180,7 @@ class Sure(Toy):
 
 
 def test_of_images_held_out_each_has_its_own_confidence() -> None:
-    method = Sure(Classifier(Reads(), last="fc"), _Config())
-    method.prepare()
+    method = ready(Sure(Classifier(Reads(), last="fc"), _Config()))
     protocol = Protocol(batch_size=4, held_out=0.5)
     seen = evaluate(method, data(12), protocol, 0)
     held_out = np.sort(arrange("iid", data(12).labels, 0)[6:])

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tests.cases import each
 from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Toy, toy
+from tests.unit.prepared_methods import ready
 from ttabench.cell import Cell
 from ttabench.corruptions import corrupt
 from ttabench.corruptions.fractional import corrupt_between
@@ -419,9 +420,7 @@ class Spoils(Toy):
 
 
 def spoils() -> Spoils:
-    made = Spoils(toy().model, toy().config)
-    made.prepare()
-    return made
+    return ready(Spoils(toy().model, toy().config))
 
 
 @each(
@@ -524,9 +523,7 @@ class Random(Toy):
 
 
 def random() -> Random:
-    made = Random(toy().model, toy().config)
-    made.prepare()
-    return made
+    return ready(Random(toy().model, toy().config))
 
 
 @pytest.mark.parametrize("after", [2, 3, 9])

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from tests.cases import each
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.watched_data import Source, Target
@@ -37,16 +38,14 @@ def tiny() -> dict[str, Classifier]:
 
 
 def test_neo_cumulative_mean_is_that_of_all_images_so_far(tiny: dict[str, Classifier]) -> None:
-    method = NEO(tiny["LN ViT"])
-    method.prepare()
+    method = ready(NEO(tiny["LN ViT"]))
     for x in TARGET.split([40, 7, 49]):
         logits = method.adapt(x)
     with torch.no_grad():
         z = tiny["LN ViT"].features(TARGET)
         torch.testing.assert_close(method.mean, z.mean(0))
         torch.testing.assert_close(logits, tiny["LN ViT"].head(z[47:] - z.mean(0)))
-    offline = NEO(tiny["LN ViT"])
-    offline.prepare()
+    offline = ready(NEO(tiny["LN ViT"]))
     offline.fit(Target(TARGET.split(10)), 3)
     torch.testing.assert_close(offline.mean, z.mean(0))  # each pass sees the same images
 
@@ -56,15 +55,13 @@ def test_neo_undoes_a_shift_of_all_features_where_the_source_is_centred(tiny: di
     net, shift = tiny["GN CNN"], 5.0
     with torch.no_grad():
         z = net.features(TARGET)
-        method = NEO(net)
-        method.prepare()
+        method = ready(NEO(net))
         method.mean = (z + shift).mean(0)
         torch.testing.assert_close(method.centred(z + shift), net.head(z - z.mean(0)), atol=1e-4, rtol=1e-4)
 
 
 def test_neo_continual_forgets_at_its_rate(tiny: dict[str, Classifier]) -> None:
-    method = NEO(tiny["BN CNN"], NEOConfig(form="continual", alpha=0.25))
-    method.prepare()
+    method = ready(NEO(tiny["BN CNN"], NEOConfig(form="continual", alpha=0.25)))
     for _ in range(3):
         method.adapt(TARGET)
     with torch.no_grad():
@@ -81,8 +78,7 @@ SOURCE = images(128, seed=3)  # what conformance's source serves
 def test_actmad_loss_is_zero_on_the_source_and_positive_elsewhere(
     tiny: dict[str, Classifier], name: str
 ) -> None:
-    method = ActMAD(tiny[name])
-    method.prepare(Source(ActMAD.needs))
+    method = ready(ActMAD(tiny[name]), Source(ActMAD.needs))
     with torch.no_grad():
         assert method.loss(SOURCE) < 1e-5
         assert method.loss(TARGET) > 0.1
@@ -92,8 +88,7 @@ def test_actmad_loss_is_zero_on_the_source_and_positive_elsewhere(
 def test_actmad_lowers_its_loss_and_leaves_head_and_stored_statistics(
     tiny: dict[str, Classifier], name: str
 ) -> None:
-    method = ActMAD(tiny[name], ActMADConfig(lr=1e-4))
-    method.prepare(Source(ActMAD.needs))
+    method = ready(ActMAD(tiny[name], ActMADConfig(lr=1e-4)), Source(ActMAD.needs))
     before = method.loss(TARGET).item()
     for _ in range(10):
         scored = method.adapt(TARGET)
@@ -185,8 +180,7 @@ def test_actmad_official_rates() -> None:
 
 
 def test_actmad_vit_watches_what_each_block_puts_out(tiny: dict[str, Classifier]) -> None:
-    method = ActMADViT(tiny["LN ViT"])
-    method.prepare(Source(ActMADViT.needs))
+    method = ready(ActMADViT(tiny["LN ViT"]), Source(ActMADViT.needs))
     assert method.names == ["net.blocks.1.norm1", "net.norm"]
     net: Any = method.model.net
     caught: list[Tensor] = []
@@ -241,8 +235,7 @@ def test_ttac_covariance_stays_one_however_large_the_batch_unless_official() -> 
 
 
 def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
-    method = TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False))
-    method.prepare(Source(TTAC.needs))
+    method = ready(TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False)), Source(TTAC.needs))
 
     def separate() -> float:
         with torch.no_grad():
@@ -257,8 +250,7 @@ def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
 
 
 def test_ttac_classes_take_what_is_predicted_with_confidence(tiny: dict[str, Classifier]) -> None:
-    first = TTAC(tiny["GN CNN"], TTACConfig(threshold=0.4))
-    first.prepare(Source(TTAC.needs))
+    first = ready(TTAC(tiny["GN CNN"], TTACConfig(threshold=0.4)), Source(TTAC.needs))
     first.adapt(TARGET)
     with torch.no_grad():
         p = tiny["GN CNN"](TARGET).softmax(1)
@@ -292,8 +284,7 @@ def test_coral_noise_is_what_draws_of_the_source_give() -> None:
 def test_coral_loss_is_one_and_a_half_scales_on_the_source_and_falls_with_learning(
     tiny: dict[str, Classifier],
 ) -> None:
-    method = CORAL(tiny["LN ViT"], CORALConfig(lr=1e-6))
-    method.prepare(Source(CORAL.needs))
+    method = ready(CORAL(tiny["LN ViT"], CORALConfig(lr=1e-6)), Source(CORAL.needs))
     torch.manual_seed(0)
     source = MultivariateNormal(method.mean, method.covariance + 1e-6 * torch.eye(len(method.mean)))
     z = source.sample((2000, 50))
@@ -497,6 +488,5 @@ def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classi
 @each("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA, aqr.AQR])
 def test_they_belong_together_and_say_what_they_were_served(cls: type, tiny: dict[str, Classifier]) -> None:
     assert cls.family == "alignment"
-    method = cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"])
-    method.prepare(Source(cls.needs))
+    method = ready(cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"]), Source(cls.needs))
     assert bool(method.served) == bool(cls.needs.source_data)

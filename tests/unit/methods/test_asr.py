@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Architecture, Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench_methods.asr import ASR, ASRConfig, concentration
@@ -24,9 +25,7 @@ SETTINGS: dict[str, Any] = {"lr": 0.05, "d_margin": 0.6, "start": 0.8, "keep_slo
 
 
 def prepared(net: Classifier, **settings: Any) -> ASR:
-    made = ASR(net, ASRConfig(**{**SETTINGS, **settings}))
-    made.prepare()
-    return made
+    return ready(ASR(net, ASRConfig(**{**SETTINGS, **settings})))
 
 
 def batches(count: int) -> list[Tensor]:
@@ -114,8 +113,7 @@ def test_batch_by_batch_it_is_the_written_one(net: Classifier) -> None:
 
 def test_without_a_reset_it_is_eta(net: Classifier) -> None:
     method = prepared(net, start=1e-6)
-    eta = ETA(net, ETAConfig(lr=0.05, d_margin=0.6))
-    eta.prepare()
+    eta = ready(ETA(net, ETAConfig(lr=0.05, d_margin=0.6)))
     for x in batches(5):
         torch.testing.assert_close(method.adapt(x), eta.adapt(x))
     assert method.counts["resets"] == 0

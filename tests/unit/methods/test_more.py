@@ -16,6 +16,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.state import difference, snapshot
@@ -132,8 +133,7 @@ def test_lame_without_neighbours_changes_nothing(tiny: dict[str, Classifier]) ->
     assert torch.allclose(lame.correct(log_q, lame.affinities(features, "knn", 5), 100)[0], log_q)
     x = images(7, seed=9)
     for config in (LAMEConfig(affinity="knn", neighbours=1), LAMEConfig(bound=0.0)):
-        method = LAME(tiny["BN CNN"], config)
-        method.prepare()
+        method = ready(LAME(tiny["BN CNN"], config))
         alone = torch.cat([method.predict(image) for image in torch.split(x, 1)])
         assert torch.allclose(alone.exp(), method.model(x).softmax(1), atol=1e-6)
 
@@ -202,8 +202,7 @@ def test_t3a_keeps_the_lowest_entropies_of_each_class(seed: int, size: int, coun
 
 
 def test_t3a_starts_as_the_normalised_last_layer_and_stays_bounded(tiny: dict[str, Classifier]) -> None:
-    method = T3A(tiny["LN ViT"], T3AConfig(filter_k=3))
-    method.prepare()
+    method = ready(T3A(tiny["LN ViT"], T3AConfig(filter_k=3)))
     x = images(64, seed=5)
     with torch.no_grad():
         z = method.model.features(x)
@@ -219,8 +218,7 @@ def test_t3a_starts_as_the_normalised_last_layer_and_stays_bounded(tiny: dict[st
 def test_t3a_without_a_filter_does_not_care_how_the_stream_is_cut(tiny: dict[str, Classifier]) -> None:
     x, outcome = images(60, seed=4), []
     for size in (60, 15, 4):
-        method = T3A(tiny["BN CNN"], T3AConfig(filter_k=1000))
-        method.prepare()
+        method = ready(T3A(tiny["BN CNN"], T3AConfig(filter_k=1000)))
         for part in torch.split(x, size):
             method.adapt(part)
         outcome.append(method.predict(x))
@@ -237,8 +235,7 @@ def test_t3a_the_first_supports_have_the_entropies_that_the_last_layer_gives_the
         weight = model.linear.weight
         weight.mul_(1 / weight.norm(dim=1, keepdim=True))  # short rows: the last layer is unsure of them
         model.linear.bias.copy_(torch.linspace(-1, 1, CLASSES))
-    method = T3A(model, T3AConfig(filter_k=1))
-    method.prepare()
+    method = ready(T3A(model, T3AConfig(filter_k=1)))
     weight, bias = weight.detach(), model.linear.bias.detach()
     p = (weight @ weight.T + bias).softmax(1)
     unsure = torch.special.entr(p).sum(1)
@@ -262,8 +259,7 @@ def test_t3a_first_labels_are_the_classes_or_officially_what_the_last_layer_says
         model.linear.bias[2] = 1e6  # everything is of class 2
     labels = []
     for quirks in (False, True):
-        method = T3A(model, T3AConfig(official_quirks=quirks))
-        method.prepare()
+        method = ready(T3A(model, T3AConfig(official_quirks=quirks)))
         labels.append(method.labels.tolist())
         assert torch.isfinite(method.predict(images(4, seed=1))).all()
     assert labels == [list(range(CLASSES)), [2] * CLASSES]
@@ -275,8 +271,7 @@ def test_t3a_prototypes_are_means_and_official_ones_have_length_one(tiny: dict[s
     assert torch.allclose(t3a.prototypes(supports, labels, 3), expected)
     made = []
     for quirks in (False, True):
-        method = T3A(tiny["BN CNN"], T3AConfig(official_quirks=quirks))
-        method.prepare()
+        method = ready(T3A(tiny["BN CNN"], T3AConfig(official_quirks=quirks)))
         method.adapt(images(64, seed=4))
         made.append(method.classify(torch.eye(method.model.num_features)).T)
     paper, official = made
@@ -474,8 +469,7 @@ def test_roid_ensembling_with_zero_weight_stays_at_the_source(tiny: dict[str, Cl
     distance = {}
     for alpha in (0.0, 0.5, 1.0):
         torch.manual_seed(0)
-        method = ROID(tiny["GN CNN"], ROIDConfig(ensemble=alpha))
-        method.prepare()
+        method = ready(ROID(tiny["GN CNN"], ROIDConfig(ensemble=alpha)))
         before = parameters_of(method.model)
         method.adapt(x)
         distance[alpha] = sum(
@@ -489,8 +483,7 @@ def test_roid_ensembling_with_zero_weight_stays_at_the_source(tiny: dict[str, Cl
 def test_roid_average_prediction_moves_by_its_momentum(tiny: dict[str, Classifier]) -> None:
     x = images(32, seed=3)
     for momentum in (0.9, 0.25):
-        method = ROID(tiny["GN CNN"], ROIDConfig(average_momentum=momentum))
-        method.prepare()
+        method = ready(ROID(tiny["GN CNN"], ROIDConfig(average_momentum=momentum)))
         mean = method.model(x).softmax(1).mean(0)
         method.adapt(x)
         expected = momentum / CLASSES + (1 - momentum) * mean
@@ -527,8 +520,7 @@ def test_roid_a_short_batch_counts_as_full_only_in_the_official_code(
 
 
 def test_roid_on_imagenet_is_nesterov(tiny: dict[str, Classifier]) -> None:
-    method = ROID(tiny["GN CNN"], ROIDConfig(**ROID.for_dataset("imagenet-c", 1000)))
-    method.prepare()
+    method = ready(ROID(tiny["GN CNN"], ROIDConfig(**ROID.for_dataset("imagenet-c", 1000))))
     (group,) = method.optimizer.param_groups
     assert isinstance(method.optimizer, torch.optim.SGD)
     assert (group["nesterov"], group["lr"], group["momentum"]) == (True, 2.5e-4, 0.9)
@@ -602,22 +594,19 @@ def test_memo_treats_every_image_by_itself_and_forgets_it(
     tiny: dict[str, Classifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unaugmented(monkeypatch)
-    method = MEMO(tiny["BN CNN"], MEMOConfig(views=3, lr=0.01, steps=2))
-    method.prepare()
+    method = ready(MEMO(tiny["BN CNN"], MEMOConfig(views=3, lr=0.01, steps=2)))
     before = snapshot(method)
     x = images(7, seed=8)
     together = method.adapt(x)
     assert difference(before, snapshot(method)) == ""
     alone = torch.cat([method.adapt(image) for image in torch.split(x.flip(0), 1)]).flip(0)
     assert torch.equal(together, alone)
-    source = MEMO(tiny["BN CNN"], MEMOConfig(views=3, lr=0.0))
-    source.prepare()
+    source = ready(MEMO(tiny["BN CNN"], MEMOConfig(views=3, lr=0.0)))
     assert (source.predict(x) - together).abs().max() > 1e-3
 
 
 def test_memo_batch_norm_mixes_in_one_seventeenth_of_the_batch(tiny: dict[str, Classifier]) -> None:
-    method = MEMO(tiny["BN CNN"], MEMOConfig(lr=0.0, views=2))
-    method.prepare()
+    method = ready(MEMO(tiny["BN CNN"], MEMOConfig(lr=0.0, views=2)))
     layer = method.model.get_submodule("net.stem.1")
     inputs: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda _m, i: inputs.append(i[0]))
@@ -640,8 +629,7 @@ def test_memo_batch_norm_mixes_in_one_seventeenth_of_the_batch(tiny: dict[str, C
 
 def test_memo_no_gradient_flows_through_the_statistics_of_batch_norm(tiny: dict[str, Classifier]) -> None:
     """The gradient is that of a layer whose mean and variance are constants."""
-    method = MEMO(tiny["BN CNN"], MEMOConfig(prior=3.0))
-    method.prepare()
+    method = ready(MEMO(tiny["BN CNN"], MEMOConfig(prior=3.0)))
     layer = method.model.get_submodule("net.stem.1")
     assert isinstance(layer, AdaptiveBatchNorm)
     assert layer.running_mean is not None
@@ -668,8 +656,7 @@ def test_memo_steps_are_those_of_its_optimiser(
         weight_decay=0.1,
         optimizer=optimizer,  # type: ignore[arg-type]
     )
-    method = MEMO(tiny["GN CNN"], config)
-    method.prepare()
+    method = ready(MEMO(tiny["GN CNN"], config))
     twin = copy.deepcopy(tiny["GN CNN"]).requires_grad_(True)
     kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
     reference = kind(twin.parameters(), lr=1e-3, weight_decay=0.1)
@@ -843,8 +830,7 @@ def test_shot_moves_all_but_the_last_layer_and_raises_information(
 
 
 def test_shot_offline_learning_rate_falls_as_in_the_paper(tiny: dict[str, Classifier]) -> None:
-    method = SHOT(tiny["GN CNN"], SHOTConfig())
-    method.prepare()
+    method = ready(SHOT(tiny["GN CNN"], SHOTConfig()))
     method.fit(Target(torch.split(images(20, seed=2), 8)), 2)
     assert method.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 11**-0.75)
 
@@ -1283,8 +1269,7 @@ def test_foa_shift_brings_the_mean_feature_back_to_the_source(tiny: dict[str, Cl
 def test_foa_runs_on_the_transformers_that_come_with_ttabench(arch: str) -> None:
     ours = build(arch, dataset="digits-c", num_classes=10, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3)
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    method = FOA(ours, FOAConfig(population=4))
-    method.prepare(SourceImages(lambda: pixels, FOA.needs))
+    method = ready(FOA(ours, FOAConfig(population=4)), SourceImages(lambda: pixels, FOA.needs))
     x = torch.rand(8, 3, 32, 32)
     with torch.no_grad():
         plain = ours(x)

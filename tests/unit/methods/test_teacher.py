@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.cases import each
+from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench.errors import Alarm
@@ -23,9 +24,7 @@ M = TypeVar("M", bound=Method[Any])
 
 
 def prepared(cls: type[M], net: str = "BN CNN", **settings: Any) -> M:
-    method = cls(nets()[net], cls.Config(**settings))
-    method.prepare()
-    return method
+    return ready(cls(nets()[net], cls.Config(**settings)))
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:
@@ -269,8 +268,7 @@ def test_sotta_moves_its_statistics_once_a_step_or_twice(quirks: bool, passes: i
     """Weights move between the passes, but the first layer's input does not depend on what is learned."""
     source = nets()["BN CNN"]
     settings = SoTTA.Config(threshold=0.0, update_every=40, bn_momentum=0.2, official_quirks=quirks)
-    method = SoTTA(copy.deepcopy(source), settings)
-    method.prepare()
+    method = ready(SoTTA(copy.deepcopy(source), settings))
     method.adapt(X)
     old, new = (m.get_submodule("net.stem.1") for m in (source, method.model))
     mean = source.get_submodule("net.stem.0")(X).mean((0, 2, 3)).detach()
@@ -347,7 +345,6 @@ def test_a_single_value_per_channel_is_enough(method: type[Method[Any]], setting
         def forward(self, x: Tensor) -> Tensor:
             return self.fc(self.more(self.layers(x)))  # type: ignore[no-any-return]
 
-    made = method(Classifier(Narrow(), last="fc").eval(), method.Config(**settings))
-    made.prepare()
+    made = ready(method(Classifier(Narrow(), last="fc").eval(), method.Config(**settings)))
     for x in X.split(1):
         assert torch.isfinite(made.adapt(x)).all()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.unit.prepared_methods import ready
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
@@ -306,16 +307,14 @@ def arch(*kinds: Any, classes: int = 10) -> Architecture:
 
 
 def test_what_is_learnt_and_how() -> None:
-    method = Learner(net(), Settings(norms="all", optimizer="sgd", lr=0.5, momentum=0.7))
-    method.prepare()
+    method = ready(Learner(net(), Settings(norms="all", optimizer="sgd", lr=0.5, momentum=0.7)))
     assert [p.numel() for p in method.parameters.values()] == [4] * 4
     assert method.adapted() == "1 BatchNorm2d, 1 GroupNorm (16 parameters)"
     (group,) = method.optimizer.param_groups
     assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.5, 0.7, 0.25)
     assert [id(p) for p in group["params"]] == [id(p) for p in method.parameters.values()]
     assert all(p.requires_grad for p in method.parameters.values())
-    batch = Learner(net(), Settings(statistics="median"))
-    batch.prepare()
+    batch = ready(Learner(net(), Settings(statistics="median")))
     assert batch.adapted() == "1 BatchNorm2d (8 parameters)"
     layer = next(m for m in batch.model.modules() if isinstance(m, tta.AdaptiveBatchNorm))
     assert (layer.statistics, layer.mix, layer.prior, layer.track) == ("median", 1.0, 0.0, False)
@@ -326,8 +325,7 @@ def test_weights_decay_only_where_a_method_says_so() -> None:
         def setup(self, source: Any) -> None:
             self.collect()
 
-    method = Plain(net(), Settings(optimizer="adamw"))
-    method.prepare()
+    method = ready(Plain(net(), Settings(optimizer="adamw")))
     assert method.optimizer.param_groups[0]["weight_decay"] == 0
 
 
@@ -335,8 +333,7 @@ def test_layers_can_be_left_out() -> None:
     class Skips(Learner):
         skip = tuple(name for name, _ in tta.norm_modules(net(), "batch"))
 
-    method = Skips(net(), Settings(norms="all"))
-    method.prepare()
+    method = ready(Skips(net(), Settings(norms="all")))
     assert method.adapted() == "1 GroupNorm (8 parameters)"
     with pytest.raises(UserError, match="the model has no batch norm layer with a weight or bias to adapt"):
         Skips(net(), Settings()).prepare()
