@@ -87,8 +87,7 @@ def on_gpu(step: Callable[[], object], steps: int) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as said:
             step()
     finally:  # else every wait of the rows after an error is a warning, and takes longer
         torch.cuda.set_sync_debug_mode("default")

@@ -36,8 +36,7 @@ def waits_of_cuda() -> Iterator[list[str]]:
     waits: list[str] = []
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as said:
             yield waits
     finally:
         torch.cuda.set_sync_debug_mode("default")

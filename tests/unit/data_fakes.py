@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.published.facts import (  # fmt: skip
     CIFAR10_1,
@@ -184,6 +185,14 @@ def make_natural(root: Path, facts: PublishedDataset, folders: Iterable[str]) ->
             pixels = np.full((240, 300, 3), (50 * number, i, 0), np.uint8)
             write_image(root / facts.corrupted_folder / name / f"{i}.jpg", pixels)
     return root
+
+
+def make_frost(folder: Path) -> Path:
+    """A folder with pictures under the names of the published ones."""
+    folder.mkdir(parents=True)
+    for file in OFFICIAL_FILES:
+        Image.fromarray(clean_images(1, 300)[0]).save(folder / file)
+    return folder
 
 
 def tar_of(folder: Path, wrapped: str = "", mode: str = "w") -> bytes:

@@ -107,8 +107,7 @@ def two_at_once(call: Callable[[OnProgress], T]) -> tuple[list[T], list[str]]:
         threading.Thread(target=run, args=(number, progress))
         for number, progress in enumerate((stops_in_the_middle, silent))
     ]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         threads[0].start()
         assert arrived.wait(30)
         threads[1].start()

@@ -106,9 +106,9 @@ def exchange_optimizer(method: Any, meta: Mapping[str, Any]) -> None:
     tune(method.optimizer, meta)
 
 
-def stream(method: Method[Any], batches: Iterable[Tensor]) -> Replayed:
-    """The plain online protocol: every batch once through `adapt`."""
+def stream(method: Method[Any], batches: Iterable[Tensor], network: nn.Module | None = None) -> Replayed:
+    """The plain online protocol: every batch once through `adapt`. `network` learns, if not the model."""
     replayed = Replayed()
     for x in batches:
-        replayed.add(method.adapt(x), method.model)
+        replayed.add(method.adapt(x), method.model if network is None else network)
     return replayed

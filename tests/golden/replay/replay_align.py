@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from ttabench_methods.neo import NEO
 from ttabench_methods.tca import TCA
 from ttabench_methods.ttac import TTAC
 
-from .registry import Replayed, exchange_optimizer, replays
+from .registry import Replayed, exchange_optimizer, replays, stream
 from .trace import Trace
 
 M = TypeVar("M", bound=Method[Any])
@@ -56,10 +56,7 @@ def neo(trace: Trace, dtype: torch.dtype) -> Replayed:
     meta = trace.meta
     form = {"form": meta["form"]} | ({"alpha": meta["alpha"]} if "alpha" in meta else {})
     method = prepared(NEO, trace, dtype, **form)
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        replayed.add(method.adapt(x), method.model)
-    return replayed
+    return stream(method, trace.batches(dtype))
 
 
 # ---- ActMAD
@@ -83,29 +80,28 @@ class BatchwiseSource(TraceSource):
 
 @replays("actmad")
 def actmad(trace: Trace, dtype: torch.dtype) -> Replayed:
-    meta = trace.meta
     method = ActMAD(trace.classifier(dtype), ActMADConfig())
     method.prepare(BatchwiseSource(trace, ActMAD, dtype))
-    exchange_optimizer(method, meta)
+    return with_losses(method, method.loss, trace, dtype)
+
+
+def with_losses(
+    method: ActMAD | ActMADViT, loss_of: Callable[[Tensor], Tensor], trace: Trace, dtype: torch.dtype
+) -> Replayed:
+    exchange_optimizer(method, trace.meta)
     replayed = Replayed()
     for x in trace.batches(dtype):
         with torch.no_grad():
-            loss = method.loss(x).item()
+            loss = loss_of(x).item()
         replayed.add(method.adapt(x), method.model, loss_per_batch=loss)
     return replayed
 
 
 @replays("actmad_vit")
 def actmad_vit(trace: Trace, dtype: torch.dtype) -> Replayed:
-    meta = trace.meta
-    method = prepared(ActMADViT, trace, dtype, weight=meta["lambda"])
-    exchange_optimizer(method, meta)
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        with torch.no_grad():
-            loss = meta["lambda"] * method.distance(method.tokens(x)[0]).item()
-        replayed.add(method.adapt(x), method.model, loss_per_batch=loss)
-    return replayed
+    weight = trace.meta["lambda"]
+    method = prepared(ActMADViT, trace, dtype, weight=weight)
+    return with_losses(method, lambda x: weight * method.distance(method.tokens(x)[0]), trace, dtype)
 
 
 # ---- TTAC
@@ -121,10 +117,7 @@ def ttac(trace: Trace, dtype: torch.dtype) -> Replayed:
         settings["class_min"] = max(1, settings["class_min"])  # 0 asks no more: a class with features has 1
     method = prepared(TTAC, trace, dtype, official_quirks=True, **settings)
     exchange_optimizer(method, meta)
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        replayed.add(method.adapt(x), method.model)
-    return replayed
+    return stream(method, trace.batches(dtype))
 
 
 # ---- LinearTCA

@@ -75,11 +75,16 @@ def norm(trace: Trace, dtype: torch.dtype) -> Replayed:
 @replays("tent")
 def tent(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared(Tent, trace, dtype, steps=trace.meta.get("steps", 1))
+    return replay_tent(method, trace, dtype, method)
+
+
+def replay_tent(method: Method[Any], trace: Trace, dtype: torch.dtype, host: Any) -> Replayed:
+    """`host` has the optimiser: the method itself, or the one inside it."""
     replayed = Replayed()
     for x in trace.batches(dtype):
         if trace.meta.get("episodic"):
             method.reset()
-            tune(method.optimizer, trace.meta)
+            tune(host.optimizer, trace.meta)
         replayed.add(method.adapt(x), method.model)
     return replayed
 
@@ -100,8 +105,12 @@ def prepared_eata(trace: Trace, dtype: torch.dtype, **config: Any) -> EATA:
 @replays("eata")
 def eata(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_eata(trace, dtype, fisher_batch_size=trace.meta.get("fisher_batch_size", 64))
+    return replay_eata(method, trace.batches(dtype))
+
+
+def replay_eata(method: Any, batches: Iterator[Tensor]) -> Replayed:
     replayed = Replayed()
-    for x in trace.batches(dtype):
+    for x in batches:
         before = method.counts["kept"]
         replayed.add(method.adapt(x), method.model, n_kept=method.counts["kept"] - before)
     return replayed

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ttabench_methods.cmf import CMF
 from ttabench_methods.come import COME, opinion_entropy
@@ -16,7 +14,7 @@ from ttabench_methods.rdumb import RDumb
 
 from .registry import Replayed, optimizer_settings, replays, tune
 from .replay_align import TraceSource
-from .replay_entropy import FisherImages, prepared, replay_sar
+from .replay_entropy import FisherImages, prepared, replay_eata, replay_sar, replay_tent
 from .replay_teacher import chunks, view
 from .trace import Trace
 
@@ -38,13 +36,7 @@ def prepared_come(trace: Trace, dtype: torch.dtype, **settings: Any) -> Any:
 @replays("come_tent")
 def come_tent(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_come(trace, dtype, steps=trace.meta.get("steps", 1))
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        if trace.meta.get("episodic"):
-            method.reset()
-            tune(method.host.optimizer, trace.meta)
-        replayed.add(method.adapt(x), method.model)
-    return replayed
+    return replay_tent(method, trace, dtype, method.host)
 
 
 @replays("come_eata")
@@ -59,14 +51,6 @@ def come_eata(trace: Trace, dtype: torch.dtype) -> Replayed:
     ).host
     host.e0 = meta["e_margin"]
     return replay_eata(host, trace.batches(dtype))
-
-
-def replay_eata(method: Any, batches: Iterator[Tensor]) -> Replayed:
-    replayed = Replayed()
-    for x in batches:
-        before = method.counts["kept"]
-        replayed.add(method.adapt(x), method.model, n_kept=method.counts["kept"] - before)
-    return replayed
 
 
 @replays("come_sar")

@@ -140,10 +140,7 @@ def cotta(trace: Trace, dtype: torch.dtype) -> Replayed:
         trace, dtype, "ap", smoothing=meta["mt_alpha"], restore=meta["rst_m"], views=meta["n_aug"]
     )
     torch.manual_seed(0)
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        replayed.add(method.adapt(x), method.student)
-    return replayed
+    return stream(method, trace.batches(dtype), method.student)
 
 
 @replays("sottarepo_cotta")
@@ -195,10 +192,7 @@ def rotta(trace: Trace, dtype: torch.dtype) -> Replayed:
     method = prepared_rotta(trace, dtype, trace.meta["update_frequency"])
     tune(method.optimizer, trace.meta)
     contents = contents_at_updates(method)
-    replayed = Replayed()
-    for x in trace.batches(dtype):
-        replayed.add(method.adapt(x), method.student)
-    return note_memory(replayed, trace, contents)
+    return note_memory(stream(method, trace.batches(dtype), method.student), trace, contents)
 
 
 @replays("sottarepo_rotta")

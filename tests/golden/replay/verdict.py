@@ -70,8 +70,7 @@ def _judge(trace: Trace, float32: bool) -> Verdict:
     if entry is None:
         raise Unsupported(f"no replay for a method called '{trace.method}'")
     stopped = ""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Alarm)  # traces with settings we warn about
+    with warnings.catch_warnings(action="ignore", category=Alarm):  # traces with settings we warn about
         runs = {dtype: entry.replay(trace, dtype) for dtype in {torch.float64, entry.dtype}}
         if float32 and torch.float32 not in runs:
             try:  # rounding may part from the recorded draws, which decides nothing

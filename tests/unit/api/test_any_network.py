@@ -96,8 +96,7 @@ def needs_of(name: str) -> Any:
 def logits(net: nn.Module, method: str) -> Tensor:
     """The logits of the second batch, which the first has changed if the method learns."""
     source = batches(1, 12) if needs_of(method).source_data else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         adapted = ttabench.adapt(net, method, source=source, image_size=SIZE, **SETTINGS.get(method, {}))
     dtype = next(adapted.method.model.parameters()).dtype
     return [adapted(x.to(dtype)) for x in batches(2, 10)][-1].detach().float()
@@ -292,8 +291,7 @@ def test_a_part_without_gradients_is_named() -> None:
     net = Half().eval()
     with pytest.warns(UserWarning, match="2 of 6 .* blocks.0.1.weight: its layer runs without gradients"):
         ttabench.adapt(net, "tent", image_size=SIZE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ttabench.adapt(plain(), "tent", image_size=SIZE)
         ttabench.adapt(net, "bn_stats", image_size=SIZE)
 

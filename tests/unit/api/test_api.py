@@ -369,8 +369,7 @@ def test_pixels_that_were_divided_by_255_twice_are_warned_of_once(net: nn.Module
     adapted = ttabench.adapt(net, "tent")
     with pytest.warns(UserWarning, match=r"images have no value above 0\.0039: .* divided by 255 twice"):
         adapted(x / 255)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         adapted(x / 255)
         ttabench.adapt(net, "tent")(x)
         ttabench.adapt(net, "tent")(0 * x)
@@ -550,8 +549,7 @@ def test_at_another_batch_size_the_rate_of_a_sweep_is_named_and_gives_its_number
 
         with pytest.warns(UserWarning, match=f"{method}: at batch size 16, a sweep takes lr={lr}, and eval"):
             scored()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             assert scored(lr=lr) == accuracy[method]
 
 
@@ -775,8 +773,7 @@ def test_a_normalisation_may_be_of_tensors_or_arrays(net: nn.Module, x: Tensor) 
     expected = ttabench.adapt(net, "source", mean=tuple(given), std=(0.5,) * 3)(x)
     tensor = torch.tensor(given)
     for mean in (tensor, tensor.clone().requires_grad_(), list(tensor), np.array(given)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             adapted = ttabench.adapt(net, "source", mean=mean, std=torch.full((3,), 0.5))
         assert torch.equal(adapted(x), expected)
 

@@ -439,19 +439,8 @@ def test_results_say_which_forward_pass_was_scored(ttabench: Run, tmp_path: Path
 
 
 def test_settings_that_cannot_work_on_clean_images_are_an_alarm(ttabench: Run, out: Path) -> None:
-    usual = (
-        "sweep",
-        *HERE,
-        "--archs",
-        "resnet18",
-        "--corruptions",
-        "fog,snow",
-        "--limit",
-        "20",
-        "--out",
-        out,
-    )
-    output = ttabench(*usual, "--methods", "sar[reset_constant=2],sar[reset_constant=0.000001]")
+    methods = "sar[reset_constant=2],sar[reset_constant=0.000001]"
+    output = ttabench("sweep", "--methods", methods, *SMALL[2:], *HERE, "--out", out)
     assert output.code == 0, output.err
     cells = load_frame(out).set_index("method")
     assert cells.loc["sar[reset_constant=2]", "alarm"].str.contains("of clean images").all()

@@ -98,8 +98,7 @@ def test_other_sizes_are_resized_with_a_note() -> None:
         result = ttabench.corrupt(images, "contrast", 5)
     assert result.shape == images.shape
     assert result.std() < 0.3 * images.std()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ttabench.corrupt(IMAGES[:1], "contrast", 5)
 
 

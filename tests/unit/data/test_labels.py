@@ -69,8 +69,7 @@ def test_a_single_class_is_told(tmp_path: Path) -> None:
 
 def test_complete_labels_warn_of_nothing(tmp_path: Path) -> None:
     path = npz(tmp_path / "x.npz", [1, 0, 2, 1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         generate(path, train=npz(tmp_path / "t.npz", [0, 1, 2], seed=1), root=tmp_path, **SMALL)
     assert [finding.level for finding in verify("x-c-local", tmp_path)] == ["ok"]
 
@@ -224,8 +223,7 @@ def test_8_bits_beside_more_classes_are_refused(tmp_path: Path) -> None:
 
 
 def test_labels_of_8_bits_of_few_classes_are_fine(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         generate(npz(tmp_path / "x.npz", np.arange(8).astype(np.uint8)), root=tmp_path, **SMALL)
 
 

@@ -210,8 +210,7 @@ def test_files_are_written_as_numpy_writes_them(clean: Path, tmp_path: Path) -> 
 def test_two_at_once_work_one_after_the_other(clean: Path, tmp_path: Path) -> None:
     folder = generate(clean, root=tmp_path, **{**SMALL, "severities": [5]})
     second = threading.Thread(target=generate, args=(clean,), kwargs={"root": tmp_path, **SMALL})
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         with generated_folder.alone(folder):
             part = folder / ".123-0a1b2c3d-brightness-1.npy"
             part.touch()

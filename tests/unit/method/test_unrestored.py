@@ -78,8 +78,7 @@ def with_setup(more: Callable[[Any], object]) -> Any:
 
 
 def found(more: Callable[[Any], object], net: Classifier = NET) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of schedulers
+    with warnings.catch_warnings(action="ignore"):  # of schedulers
         made = with_setup(more)(net)
         made.prepare()
         return unrestored(made, net)

@@ -343,8 +343,7 @@ def test_a_margin_that_rejects_everything_is_told(bn: Classifier, x: Tensor) -> 
     with pytest.warns(Alarm, match=r"d_margin 0\.05 < 1/√C"):
         method = usual(ETA, bn, d_margin=0.05)
     assert "d_margin" in method.alarms()["alarm"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         method = usual(ETA, bn, d_margin=least + 1e-6)
     assert method.alarms()["alarm"] == ""
     one_hot, uniform = torch.eye(CLASSES)[0], torch.full((CLASSES,), 1 / CLASSES)

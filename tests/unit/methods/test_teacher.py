@@ -245,8 +245,7 @@ def test_sotta_that_admits_nothing_stays_the_source_and_says_so() -> None:
 
 def test_sotta_warns_once_and_not_where_it_learns() -> None:
     method = prepared(SoTTA, threshold=1.0, update_every=10)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         for x in X.split(5):
             method.adapt(x)
         assert len(caught) == 1

@@ -120,8 +120,7 @@ def test_lookalikes_are_reported_where_they_are_left_out(kind: Any) -> None:
     )
     with pytest.warns(UserWarning, match=says):
         assert "adapts 1 LayerNorm (32 parameters)" in repr(adapted(Net(kind)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         adapted(Net(kind), "source")  # does not adapt norm layers
 
 
@@ -142,8 +141,7 @@ def test_named_layers_are_adapted_as_known_ones(kind: Any, by_layer: bool) -> No
     assert torch.equal(named(X), net(X))
     assert type(net.body[0][1]) is kind  # type: ignore[index]
     assert [name for name, _ in net.named_parameters()] == [n for n, _ in Net(kind).named_parameters()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         ours, theirs = adapted(named), adapted(Net(LayerNorm2d))
     assert f"{4 if kind is LayerNorm else 3} {kind.__name__}" in repr(ours)
     for _ in range(3):

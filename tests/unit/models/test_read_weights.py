@@ -65,8 +65,7 @@ def test_a_network_is_found_among_what_training_scripts_keep_beside_it(own: str,
     def below(place: str) -> dict[str, Any]:
         return {f"{place}.{name}": tensor for name, tensor in wanted.items()}
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         averaged = {"n_averaged": torch.tensor(5), **below("module")}
         assert found(averaged) == {own + name: tensor.tolist() for name, tensor in wanted.items()}
         assert found({f"module.{name}": value for name, value in averaged.items()}) == found(averaged)
@@ -147,11 +146,10 @@ def test_a_damaged_file_is_a_sentence_wherever_the_damage_is(
 def test_a_torchscript_program_is_called_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "a.pt"
     torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)).save(file)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(
-            UserError, match=r"a\.pt holds a TorchScript program; save its state_dict instead"
-        ):
-            read_weights(file)
+    with (
+        warnings.catch_warnings(action="error"),
+        pytest.raises(UserError, match=r"a\.pt holds a TorchScript program; save its state_dict instead"),
+    ):
+        read_weights(file)
     torch.save({"constants.pkl": torch.ones(2)}, file)
     assert read_weights(file).keys() == {"constants.pkl"}

@@ -122,8 +122,7 @@ def test_a_later_attempt_that_failed_elsewhere_takes_no_number_away(tmp_path: Pa
     for path, frame in zip(paths, (first, later), strict=True):
         frame.to_csv(path, index=False)
     for order in (paths, paths[::-1]):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             frame = load.read(order)
         assert frame.set_index("method")["accuracy"].notna().all()
 
@@ -142,8 +141,7 @@ def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(t
     csv_files.write_cells(frame, tmp_path / "a.csv")
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     csv_files.write_cells(frame.assign(written=frame["written"] + 1), paths[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert len(load.read(paths)) == 15
     other = frame.assign(written=frame["written"] + 1)
     other.loc[0, "code"] = "b" * 64
@@ -350,8 +348,7 @@ def test_a_cell_without_an_id_counts_once_too(tmp_path: Path) -> None:
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     frame.to_csv(paths[0], index=False)
     frame.to_csv(paths[1], index=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert len(load.read(paths)) == 15
     frame.assign(accuracy=5.0).to_csv(paths[1], index=False)
     with pytest.warns(UserWarning, match=f"15 with other code or numbers; .*: 15 of {paths[1]}"):

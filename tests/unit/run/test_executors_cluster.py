@@ -212,8 +212,7 @@ def test_each_long_wait_is_told_once_also_after_some_cells(
         pass
 
     steps = [nothing, nothing, storing(store, *cells[:2]), nothing, nothing, storing(store, *cells[2:])]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")  # as the command line does
+    with warnings.catch_warnings(record=True, action="always") as caught:  # as the command line does
         list(follow(Made(steps), store, units(store, cells)))
     assert len(caught) == 2
 

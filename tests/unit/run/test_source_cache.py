@@ -177,8 +177,7 @@ def test_a_damaged_file_is_computed_again_with_a_warning(
         file.write_bytes(broken)
         with pytest.warns(UserWarning, match="damaged"):
             assert leaves(provider(tmp_path).features(network())) == right
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             assert leaves(provider(tmp_path).features(network())) == right
 
 

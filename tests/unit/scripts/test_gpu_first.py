@@ -18,13 +18,11 @@ import gpu_probe
 import numpy as np
 import pytest
 from gpu_probe import METHODS
-from PIL import Image
 
 from tests.cases import each
 from tests.unit.conftest import Run
-from tests.unit.data_fakes import clean_images
+from tests.unit.data_fakes import clean_images, make_frost
 from tests.unit.scripts.test_real_cifar import save_mosaic
-from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.errors import UserError
@@ -35,10 +33,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture
 def frost(tmp_path: Path) -> None:
-    """A folder with pictures under the names of the published ones."""
-    (tmp_path / "frost").mkdir()
-    for file in OFFICIAL_FILES:
-        Image.fromarray(clean_images(1, 300)[0]).save(tmp_path / "frost" / file)
+    make_frost(tmp_path / "frost")
 
 
 def test_the_rows_of_the_first_two_networks_come_first() -> None:

@@ -13,7 +13,6 @@ import reference_results as script
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
-from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
@@ -37,10 +36,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         jpeg=np.frombuffer(b"".join(files), np.uint8), offsets=np.cumsum([0, *map(len, files)]),
         labels=[0, 1], wnids=["n1", "n2"],
     )  # fmt: skip
-    frost = tmp_path / "data" / "frost"
-    frost.mkdir(parents=True)
-    for file in OFFICIAL_FILES:
-        Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
+    fakes.make_frost(tmp_path / "data" / "frost")
     monkeypatch.setattr(reference_data, "SHARED", tmp_path)
     return tmp_path
 

@@ -13,7 +13,6 @@ from PIL import Image
 from real_cifar import TRAIN_100, make_cifar100
 
 from tests.unit import data_fakes as fakes
-from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset, foreign_set
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.own.generate_corrupted import generate
@@ -34,9 +33,8 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of mosaics of four test and eight training images of two classes, and pictures of frost."""
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(reference_data, "SHARED", tmp_path)
-    cifar100, frost = tmp_path / "data" / "cifar100", tmp_path / "data" / "frost"
+    cifar100 = tmp_path / "data" / "cifar100"
     cifar100.mkdir(parents=True)
-    frost.mkdir()
     save_mosaic(cifar100 / "test.webp", TEST)
     for number in (1, 2):
         save_mosaic(cifar100 / f"train-{number}.webp", TRAIN[4 * number - 4 : 4 * number])
@@ -44,8 +42,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         cifar100 / "labels.npz", test=np.array([0, 0, 1, 1], np.uint8), test_official_index=OFFICIAL,
         train=np.array([0, 0, 1, 1, 0, 0, 1, 1], np.uint8),
     )  # fmt: skip
-    for file in OFFICIAL_FILES:
-        Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
+    fakes.make_frost(tmp_path / "data" / "frost")
     return tmp_path
 
 

@@ -23,14 +23,12 @@ import real_cifar
 import reference_data
 import reference_results as script
 import tables_of_reference as tables
-from PIL import Image
 
 from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, filled, folder, measured
 from ttabench.cli import main as command_line
-from ttabench.corruptions.frost_textures import OFFICIAL_FILES
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.method.settings import make_config
@@ -259,9 +257,7 @@ def test_all_test_images_are_made_from_published_files(
     fakes.write_batch(batches / "test_batch", test, fakes.labels_for(few.test, 10))
     for i, part in enumerate(np.split(train, 5), 1):
         fakes.write_batch(batches / f"data_batch_{i}", part, fakes.labels_for(len(part), 10))
-    frost.mkdir()
-    for file in OFFICIAL_FILES:
-        Image.fromarray(fakes.clean_images(1, 300)[0]).save(frost / file)
+    fakes.make_frost(frost)
     monkeypatch.setattr(reference_data, "SHARED", tmp_path / "absent")
     monkeypatch.setattr(real_cifar, "CIFAR10_C", few)
     published = script.Published(batches, frost)

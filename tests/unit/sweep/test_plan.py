@@ -184,8 +184,7 @@ def test_a_doubtful_clean_accuracy_is_warned_of() -> None:
     models = cast("list[Model]", [Known("a", dataset("digits", 10), True, {"warning": "it is low"})])
     with pytest.warns(UserWarning, match="^a on digits: it is low$"):
         find_sources(models, "cpu")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         find_sources(cast("list[Model]", [Known("a", dataset("digits", 10), True)]), "cpu")
 
 
@@ -232,8 +231,7 @@ def test_epochs_of_a_sweep_with_online_methods_are_commented_on() -> None:
     given = grid(methods=("tent", "sar", "quantile"), archs=("resnet18",), datasets=("digits-c",), epochs=3)
     with pytest.warns(UserWarning, match="--epochs 3 is for offline methods; .* once: tent, sar."):
         resolve(given)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         resolve(replace(given, methods=("quantile",)))
         resolve(replace(given, mode="offline", epochs=3))
 
