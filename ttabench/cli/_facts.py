@@ -29,7 +29,7 @@ def methods() -> list[Fact]:
 
 def figures() -> list[Fact]:
     """Every figure that can be used; a warning names the others."""
-    return _listed(_all_figures())
+    return _listed(_tried("figure", [(name, {}) for name in registry.figure_names()], _figure))
 
 
 def tried_methods() -> tuple[list[str], list[str]]:
@@ -323,10 +323,6 @@ def _comments(cls: type[Any]) -> dict[str, str]:
 
 
 # ---- figures
-
-
-def _all_figures() -> Tried:
-    return _tried("figure", [(name, {}) for name in registry.figure_names()], _figure)
 
 
 def _figure(name: str, _settings: Mapping[str, Any]) -> Fact:

@@ -28,7 +28,6 @@ from ttabench.nn.pixels import to_tensor
 __all__ = [
     "Meter",
     "Passes",
-    "Ratio",
     "adapted_parameters",
     "compute_ratio",
     "count_passes",
@@ -36,8 +35,6 @@ __all__ = [
     "source_forward",
 ]
 
-BACKWARD = 2
-"""The work of a backward pass in forward passes: gradients of the activations and of the weights."""
 SOURCE_SECONDS = 0.1  # about how long Source's forward pass is timed
 
 
@@ -304,41 +301,18 @@ def source_forward(
     return float(np.median(times[1:] or times)) / len(x)
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """The cost of a method on some batches.
-
-    forward, backward        images, see :class:`Passes`, per image of the stream.
-    seconds, source_seconds  per image, of the method and of Source's forward pass.
-    """
-
-    forward: float
-    backward: float
-    seconds: float
-    source_seconds: float
-
-    @property
-    def by_time(self) -> float:
-        """C = t_method / t_forward (Alfarra et al., ICML 2024), as measured; it differs from run to run."""
-        return self.seconds / self.source_seconds
-
-    @property
-    def by_passes(self) -> float:
-        """C in forward passes, a backward pass being two. The same in every run on every machine."""
-        return self.forward + BACKWARD * self.backward
-
-
 def compute_ratio(
     method: Method[Any],
     classifier: Classifier,
     batches: Sequence[NDArray[np.uint8]],
     device: str = "cpu",
     precision: str = "float32",
-) -> Ratio:
-    """The compute ratio of a prepared method on batches of images (b, H, W, 3) uint8.
+) -> float:
+    """C = t_method / t_forward (Alfarra et al., ICML 2024) on batches of images (b, H, W, 3) uint8.
 
-    Time is that of all batches but the first, which takes longer than the others. The method adapts to each
-    batch from the state after `prepare` on, and is reset at the end.
+    As measured: it differs from run to run. Time is that of all batches but the first, which takes longer
+    than the others. The prepared method adapts to each batch from the state after `prepare` on, and is reset
+    at the end.
 
     Raises ValueError without a batch.
     """
@@ -348,19 +322,14 @@ def compute_ratio(
     times: list[float] = []
     kind = torch.device(device).type
     method.reset()
-    with count_passes() as passes, torch.autocast(kind, torch.bfloat16, half, cache_enabled=False):
+    with torch.autocast(kind, torch.bfloat16, half, cache_enabled=False):
         for images in batches:
             started = clock(device)
             method.adapt(to_tensor(images, device))
             times.append((clock(device) - started) / len(images))
     method.reset()
-    n = sum(map(len, batches))
-    return Ratio(
-        forward=passes.forward / n,
-        backward=passes.backward / n,
-        seconds=float(np.median(times[1:] or times)),
-        source_seconds=source_forward(classifier, batches[0], len(batches[0]), device, precision),
-    )
+    source_seconds = source_forward(classifier, batches[0], len(batches[0]), device, precision)
+    return float(np.median(times[1:] or times)) / source_seconds
 
 
 # ---- resident memory, on Linux

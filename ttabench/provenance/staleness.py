@@ -46,18 +46,14 @@ def code_changes(data: Mapping[str, Any], source: str, definitions: StoredCode) 
         return ()
     if not definitions:
         return (NOT_RECORDED,)
-    now = _current(data)
+    now = code_now(data)
     if not now.source:
         return (f"{data['cell']['method']}{NOT_INSTALLED}",)
     return () if source == now.source else _changes(definitions, now)
 
 
-def current_source(data: Mapping[str, Any]) -> str:
-    """The hash of the installed code for a stored result; "" where its method is not installed."""
-    return _current(data).source
-
-
-def _current(data: Mapping[str, Any]) -> Code:
+def code_now(data: Mapping[str, Any]) -> Code:
+    """The installed code for a stored result; its `source` is "" where the method is not installed."""
     cell = data["cell"]
     return current_code(
         cell["method"], cell["dataset"], cell["corruption"], cell["arch"],

@@ -9,7 +9,7 @@ from typing import Any
 
 from ttabench.cell import Result
 from ttabench.protocol import Protocol
-from ttabench.provenance.staleness import StoredCode, code_changes, current_source
+from ttabench.provenance.staleness import StoredCode, code_changes, code_now
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.stored_environment import StoredEnvironment
 
@@ -69,7 +69,7 @@ class Record:
         """Whether the code changed since then, and cells that were measured again show the same numbers."""
         if self.attestations is NONE or not self.code_changes:
             return False
-        now = current_source(self.data)
+        now = code_now(self.data).source
         return bool(now) and self.attestations.joins(self.source, self.data, self.environment, now)
 
     @property

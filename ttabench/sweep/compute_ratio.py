@@ -146,7 +146,7 @@ def measured(cell: Cell, device: str) -> float:
         method, _ = worker.prepared(cell)
         classifier = worker.classifier(cell).classifier
         batches = _batches(worker, cell)
-        return compute_ratio(method, classifier, batches, device, cell.protocol.precision).by_time
+        return compute_ratio(method, classifier, batches, device, cell.protocol.precision)
     finally:
         state.close()
         torch.set_num_threads(threads)

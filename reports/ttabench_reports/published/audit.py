@@ -45,12 +45,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Finding:
-    """A printed number that its own cells, or another table, contradict.
+    """A printed number that can be recomputed from its own cells, or from another table.
 
     where     publication and table, row, column.
     printed   as printed.
-    computed  what the cells give: the middle of its interval, percent or points.
-    low, high the interval.
+    computed  what the cells give, percent or points.
     how       what it was computed from.
     """
 
@@ -58,9 +57,7 @@ class Finding:
     row: str
     column: str
     printed: str
-    computed: float
-    low: float
-    high: float
+    computed: Interval
     how: str
 
     def __str__(self) -> str:
@@ -76,7 +73,7 @@ def mean(values: Sequence[Interval]) -> Interval:
 
 def audit() -> list[Finding]:
     """Every misprint of the published numbers that the numbers themselves show."""
-    return [one for one, bounds in _recomputed() if not bounds.meets(Interval.of(one.printed))]
+    return [one for one in _recomputed() if not one.computed.meets(Interval.of(one.printed))]
 
 
 def checked() -> int:
@@ -86,10 +83,8 @@ def checked() -> int:
 
 # ---- every printed number that can be recomputed, as a finding that it may be
 
-Recomputed = tuple[Finding, Interval]
 
-
-def _recomputed() -> Iterator[Recomputed]:
+def _recomputed() -> Iterator[Finding]:
     cells: Cells = {
         (row["dataset"], row["arch"], row["method"], row["corruption"]): row["accuracy"]
         for row in rows(PAPER)
@@ -103,22 +98,17 @@ def _recomputed() -> Iterator[Recomputed]:
     yield from _text(cells)
 
 
-def _finding(table: str, row: str, column: str, text: str, computed: Interval, how: str) -> Recomputed:
-    low, high = float(computed.low), float(computed.high)
-    return Finding(table, row, column, text, computed.middle, low, high, how), computed
-
-
-def _same(table: str, row: str, column: str, text: str, elsewhere: str) -> Recomputed:
+def _same(table: str, row: str, column: str, text: str, elsewhere: str) -> Finding:
     """A number that the appendix prints too."""
-    return _finding(table, row, column, text, Interval.of(elsewhere), f"the appendix has {elsewhere}")
+    return Finding(table, row, column, text, Interval.of(elsewhere), f"the appendix has {elsewhere}")
 
 
-def _difference(table: str, row: str, column: str, text: str, more: str, less: str) -> Recomputed:
+def _difference(table: str, row: str, column: str, text: str, more: str, less: str) -> Finding:
     computed = Interval.of(more) - Interval.of(less)
-    return _finding(table, row, column, text, computed, f"{more} − {less} is {computed.middle:.1f}")
+    return Finding(table, row, column, text, computed, f"{more} − {less} is {computed.middle:.1f}")
 
 
-def _means() -> Iterator[Recomputed]:
+def _means() -> Iterator[Finding]:
     """The rows of every publication that prints fifteen corruptions and their mean."""
     for name in (one.name for one in catalog().values() if not one.rows):
         table: dict[tuple[str, ...], dict[str, str]] = {}
@@ -129,12 +119,10 @@ def _means() -> Iterator[Recomputed]:
             if all(values.get(column) for column in (*CORRUPTIONS, "mean")):
                 computed = mean([Interval.of(values[column]) for column in CORRUPTIONS])
                 how = f"the mean of its fifteen numbers is {computed.middle:.1f}"
-                yield _finding(
-                    f"{name}, {dataset}", f"{arch} {method}", "mean", values["mean"], computed, how
-                )
+                yield Finding(f"{name}, {dataset}", f"{arch} {method}", "mean", values["mean"], computed, how)
 
 
-def _increases(cells: Cells) -> Iterator[Recomputed]:
+def _increases(cells: Cells) -> Iterator[Finding]:
     """The mean is held against the two means: the mean of the row itself repeats the row's misprints."""
     for row in rows(f"{PAPER}_increase"):
         place = (row["dataset"], row["arch"])
@@ -143,7 +131,7 @@ def _increases(cells: Cells) -> Iterator[Recomputed]:
         yield _difference(*where, row["increase"], after, before)
 
 
-def _summary(cells: Cells) -> Iterator[Recomputed]:
+def _summary(cells: Cells) -> Iterator[Finding]:
     for row in rows(f"{PAPER}_summary"):
         where = (f"{PAPER}, summary table", f"{row['dataset']} {row['arch']}")
         yield _same(*where, "baseline", row["baseline"], cells[row["dataset"], row["arch"], "source", "mean"])
@@ -155,7 +143,7 @@ def _summary(cells: Cells) -> Iterator[Recomputed]:
         yield _difference(*where, "increase", row["increase"], row["quantile"], row["baseline"])
 
 
-def _drops(cells: Cells) -> Iterator[Recomputed]:
+def _drops(cells: Cells) -> Iterator[Finding]:
     for row in rows(f"{PAPER}_drop"):
         method, arch = row["approach"].split("-")
         where = (f"{PAPER}, drop table", f"{row['approach']} on {row['clean_dataset']}")
@@ -164,7 +152,7 @@ def _drops(cells: Cells) -> Iterator[Recomputed]:
         yield _difference(*where, "drop", row["printed_drop"], row["clean"], row["corrupted"])
 
 
-def _ablation(cells: Cells) -> Iterator[Recomputed]:
+def _ablation(cells: Cells) -> Iterator[Finding]:
     for row in rows(f"{PAPER}_ablation"):
         quantiles = 100 * int(row["quantiles_per_class"])  # of a hundred classes
         label = f"quantile[batch={row['batch_size']},quantiles={quantiles}]"
@@ -172,7 +160,7 @@ def _ablation(cells: Cells) -> Iterator[Recomputed]:
         yield _same(*where, row["accuracy"], cells[row["dataset"], row["arch"], label, "mean"])
 
 
-def _severities(cells: Cells) -> Iterator[Recomputed]:
+def _severities(cells: Cells) -> Iterator[Finding]:
     for row in rows(f"{PAPER}_severity"):
         for method in ("source", "quantile") if row["severity"] == "5" else ():
             where = (f"{PAPER}, severity figure", f"{row['dataset']} {row['arch']} {method}")
@@ -180,7 +168,7 @@ def _severities(cells: Cells) -> Iterator[Recomputed]:
             yield _same(*where, f"{row['corruption']}, severity 5", row[method], elsewhere)
 
 
-def _text(cells: Cells) -> Iterator[Recomputed]:
+def _text(cells: Cells) -> Iterator[Finding]:
     for row in rows(f"{PAPER}_text"):
         ours = cells[row["dataset"], row["arch"], row["method"], "mean"]
         where = (f"{PAPER}, text", f"{row['dataset']} {row['arch']} {row['method']}", row["quantity"])

@@ -238,13 +238,11 @@ def test_host_memory_is_the_peak_above_what_was_resident() -> None:
     assert meter.memory == known == {"host_mb": 7.0}
 
 
-def test_the_compute_ratio_by_passes_is_exact_and_the_method_is_reset() -> None:
+def test_a_method_that_learns_takes_longer_than_source_and_is_reset() -> None:
     method, classifier = prepared("tent"), nets()["BN CNN"]
     before = [value.clone() for value in method.model.state_dict().values()]
     batches = [(x.permute(0, 2, 3, 1).numpy() * 255).astype(np.uint8) for x in BATCHES]
-    ratio = compute_ratio(method, classifier, batches)
-    assert (ratio.forward, ratio.backward, ratio.by_passes) == (1, 1, 3)
-    assert ratio.by_time == ratio.seconds / ratio.source_seconds > 1
+    assert compute_ratio(method, classifier, batches) > 1
     assert all(map(torch.equal, before, method.model.state_dict().values()))
     with pytest.raises(ValueError, match="at least one batch"):
         compute_ratio(method, classifier, [])
@@ -285,7 +283,7 @@ def test_the_compute_ratio_is_the_time_per_image_without_the_first_batch(
     classifier = nets()["GN CNN"]
     batches = [np.zeros((6, 16, 16, 3), np.uint8)] * 4
     ratio = compute_ratio(made(Timed, classifier), classifier, batches, precision="bfloat16")
-    assert (ratio.seconds, ratio.source_seconds, ratio.by_time) == (3.0, 0.5, 6.0)
+    assert ratio == 3.0 / 0.5
     assert set(precisions) == {torch.bfloat16}
     assert [given[2:] for given in asked] == [(6, "cpu", "bfloat16")]
 

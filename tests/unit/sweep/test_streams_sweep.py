@@ -508,9 +508,9 @@ def test_a_ratio_is_measured_in_the_precision_of_its_cell_with_one_thread(
 ) -> None:
     given: list[tuple[Any, ...]] = []
 
-    def measure(*asked_for: Any) -> SimpleNamespace:
+    def measure(*asked_for: Any) -> float:
         given.append((*asked_for, torch.get_num_threads()))
-        return SimpleNamespace(by_time=2.5)
+        return 2.5
 
     monkeypatch.setattr(compute_ratio, "compute_ratio", measure)
     monkeypatch.setattr(compute_ratio, "_batches", lambda worker, cell: ["batch"])

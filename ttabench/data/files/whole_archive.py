@@ -48,13 +48,13 @@ def check_label_count(images: Path, labels: Path) -> None:
         _check_counts(of_images, of_labels, str(images), str(labels))
 
 
-def label_type(path: Path, name: str = "labels") -> np.dtype[Any] | None:
+def label_type(path: Path) -> np.dtype[Any] | None:
     """The type that labels have in a .npy or .npz file; None where it cannot be read."""
     with suppress(*UNREADABLE):
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
                 return _header(file)[1]
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        with zipfile.ZipFile(path) as archive, archive.open("labels.npy") as member:
             return _header(member)[1]
     return None
 

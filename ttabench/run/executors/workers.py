@@ -43,7 +43,7 @@ def pick_executor(
     return inline.run
 
 
-def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[dict[str, str], ...]:
+def bindings(device: str) -> tuple[dict[str, str], ...]:
     """The variables that bind worker 0, 1, … to GPU 0, 1, … of those that this process may use.
 
     ``cuda`` is every GPU, and means in each worker the one that is its own; ``cuda:1`` stays that GPU. Under
@@ -54,40 +54,40 @@ def bindings(device: str, variables: Mapping[str, str] = os.environ) -> tuple[di
     import torch
 
     count = torch.cuda.device_count()
-    visible = variables.get("CUDA_VISIBLE_DEVICES", "")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in visible.split(",") if name.strip()]
     names = (names or [str(index) for index in range(count)])[:count]
-    rank, ranks = gpu_rank(count, variables)
+    rank, ranks = gpu_rank(count)
     ours = names[rank::ranks] or names[rank % max(1, len(names)) :][:1]
     return tuple({"CUDA_VISIBLE_DEVICES": name} for name in ours) or ({},)
 
 
-def own_gpu(device: str, variables: Mapping[str, str] = os.environ) -> str:
+def own_gpu(device: str) -> str:
     """The device of this process itself: for ``cuda`` the first GPU of its share, see :func:`bindings`."""
-    if device != "cuda" or local_rank(variables)[1] == 1:
+    if device != "cuda" or local_rank()[1] == 1:
         return device
     import torch
 
     count = torch.cuda.device_count()
-    rank, ranks = gpu_rank(count, variables)
+    rank, ranks = gpu_rank(count)
     return device if ranks == 1 else f"cuda:{rank % max(1, count)}"
 
 
-def gpu_rank(count: int, variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def gpu_rank(count: int) -> tuple[int, int]:
     """The index of this process among those that share the `count` GPUs that it sees, and their number."""
-    if "LOCAL_RANK" not in variables and count < int(variables.get("SLURM_GPUS_ON_NODE") or 0):
+    if "LOCAL_RANK" not in os.environ and count < int(os.environ.get("SLURM_GPUS_ON_NODE") or 0):
         return 0, 1  # Slurm has given this task GPUs of its own
-    return local_rank(variables)
+    return local_rank()
 
 
-def local_rank(variables: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def local_rank() -> tuple[int, int]:
     """The index of this process among those that torchrun or srun started here, and how many; else (0, 1)."""
     try:
-        if "LOCAL_RANK" in variables:
-            rank, ranks = int(variables["LOCAL_RANK"]), int(variables["LOCAL_WORLD_SIZE"])
+        if "LOCAL_RANK" in os.environ:
+            rank, ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
         else:
-            rank = int(variables["SLURM_LOCALID"])
-            ranks = tasks_of_node(variables["SLURM_STEP_TASKS_PER_NODE"], int(variables["SLURM_NODEID"]))
+            rank = int(os.environ["SLURM_LOCALID"])
+            ranks = tasks_of_node(os.environ["SLURM_STEP_TASKS_PER_NODE"], int(os.environ["SLURM_NODEID"]))
     except (KeyError, ValueError, IndexError):
         return 0, 1
     return (rank, ranks) if 0 <= rank < ranks else (0, 1)
@@ -127,13 +127,13 @@ def sharing(workers: int, device: str, per_gpu: int) -> int:
     return max(per_gpu, math.ceil(workers / len(bindings(device))))
 
 
-def own_cores(variables: Mapping[str, str] = os.environ) -> int:
+def own_cores() -> int:
     """The cores of this process: its share where torchrun or srun started several that have the same ones.
 
     Of a node whose cores Slurm does not bind, those that it has granted.
     """
     cores = available_cores()
-    granted = int(variables.get("SLURM_CPUS_ON_NODE") or 0) or cores
-    if "LOCAL_RANK" not in variables and cores < granted:
+    granted = int(os.environ.get("SLURM_CPUS_ON_NODE") or 0) or cores
+    if "LOCAL_RANK" not in os.environ and cores < granted:
         return cores  # Slurm has bound this task to cores of its own
-    return max(1, min(cores, granted) // local_rank(variables)[1])
+    return max(1, min(cores, granted) // local_rank()[1])
