@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -131,8 +132,7 @@ def test_a_defect_is_found_and_named(cifar: Path, defect: str) -> None:
     spoil(cifar)
     result = verify_published(FACTS, cifar)
     assert not is_usable(result)
-    with pytest.raises(AssertionError, match=says):
-        raise AssertionError(" | ".join(errors(result)))
+    assert re.search(says, " | ".join(errors(result)))
 
 
 def test_missing_extra_corruptions_are_only_a_warning(cifar: Path) -> None:
@@ -235,8 +235,7 @@ def test_a_defect_of_a_folder_is_found(tiny: Path, defect: str) -> None:
     spoil, says = TINY_DEFECTS[defect]
     spoil(tiny)
     result = verify_published(fakes.FAKE_TINY, tiny)
-    with pytest.raises(AssertionError, match=says):
-        raise AssertionError(" | ".join(errors(result)))
+    assert re.search(says, " | ".join(errors(result)))
 
 
 def test_deep_decodes_every_image(tiny: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -147,8 +148,7 @@ def test_wrong_labels_of_all_severities_are_an_error_of_the_audit_and_of_opening
     npz(folder / "test.npz", [0, 1, 2, 3])
     np.save(folder / "fog.npy", fakes.clean_images(20))
     np.save(folder / "labels.npy", labels)
-    with pytest.raises(AssertionError, match=says):
-        raise AssertionError([f.text for f in verify(str(folder)) if f.level == "error"])
+    assert re.search(says, " | ".join(f.text for f in verify(str(folder)) if f.level == "error"))
     with pytest.raises(UserError, match=says):
         catalog.dataset(str(folder))
 

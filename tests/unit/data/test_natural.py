@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -135,8 +136,7 @@ def test_a_defect_of_cifar10_1_is_found(cifar: Path, defect: str) -> None:
     spoil(cifar)
     findings = verify_published(fakes.FAKE_CIFAR10_1, cifar)
     assert not is_usable(findings)
-    with pytest.raises(AssertionError, match=says):
-        raise AssertionError([finding.text for finding in findings])
+    assert re.search(says, " | ".join(finding.text for finding in findings))
 
 
 IMAGENET_DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -156,8 +156,7 @@ def test_a_defect_of_an_imagenet_shift_is_found(rendition: Path, defect: str) ->
     spoil(rendition)
     findings = verify_published(fakes.FAKE_IMAGENET_R, rendition)
     assert not is_usable(findings)
-    with pytest.raises(AssertionError, match=says):
-        raise AssertionError([finding.text for finding in findings])
+    assert re.search(says, " | ".join(finding.text for finding in findings))
 
 
 # ---- fetching
