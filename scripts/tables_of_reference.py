@@ -14,7 +14,7 @@ The first names a folder below results/reference (or several, separated by comma
     overview      the best methods of each ranking, a line each
     which_method  the ranking on each network with what it costs and needs
     scores        how well label-free scores order the methods
-    times         how long all cells took, and on which machines
+    times         how long all cells usually take, and on which machines they were measured
     costs         what each method costs
     unknown       known and unknown classes on contaminated streams
 
@@ -44,6 +44,7 @@ from ttabench.store.columns import COSTLY_SCORES
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, checked, differences_in, one_per_cell
 from ttabench_reports.cells.load import read
+from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.markdown import render
 from ttabench_reports.plots.bars import all_bars
@@ -301,12 +302,13 @@ def scores(report: Report) -> str:
 
 
 def times(report: Report) -> str:
-    """The measured time of all cells: a line per network."""
+    """The typical time of all cells: a line per network."""
     made = [
         table_row(["", "Cells", "Core-hours", "Processor", "torch"]),
         table_row([":---", "---:", "---:", ":---", ":---"]),
     ]
     cells = report.cells[report.cells["status"] == "ok"]
+    cells = cells.assign(typical=typical_seconds(cells))
     networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
     for (dataset, arch), here in sorted(
         networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
@@ -314,7 +316,7 @@ def times(report: Report) -> str:
         processors = "; ".join(sorted(set(here["processor"])))
         torches = sorted({found[1] for text in here["versions"] if (found := TORCH.search(text))})
         where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
-        hours = f"{here['seconds'].sum() / 3600:.1f}"
+        hours = f"{here['typical'].sum() / 3600:.1f}"
         made.append(table_row([escape(where), f"{len(here):,}", hours, processors, ", ".join(torches)]))
     return "\n".join([*made, ""])
 

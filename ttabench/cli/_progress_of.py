@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from ttabench.errors import UserError
@@ -49,14 +50,14 @@ class State:
 class Row:
     """The cells of one place: how many are in each state, and the seconds of work that are left.
 
-    seconds   from the mean of the cells that are done: of this place, else of this method, else of all.
+    seconds   from the median of the cells that are done: of this place, else of this method, else of all.
     known     whether there is one of this place or method.
-    taken     seconds of the cells that are done.
+    taken     seconds of each cell that is done.
     """
 
     place: RowKey
     counts: Counter[str] = field(default_factory=Counter)
-    taken: float = 0.0
+    taken: list[float] = field(default_factory=list)
     seconds: float = 0.0
     known: bool = True
 
@@ -169,31 +170,32 @@ class Progress:
                 row = rows[cell.place] = Row(cell.place)
             row.counts["running" if key in self._busy and cell.state != "done" else cell.state] += 1
             if cell.state == "done":
-                row.taken += cell.seconds
+                row.taken.append(cell.seconds)
         times = Times(rows.values())
         for row in rows.values():
             if count := sum(row.counts[state] for state in OPEN):
-                mean, row.known = times.mean(row.place)
-                row.seconds = count * mean
+                each, row.known = times.of_cell(row.place)
+                row.seconds = count * each
         return list(rows.values())
 
 
 class Times:
-    """Seconds of the cells that are done, by place and by method."""
+    """Seconds of the cells that are done, by place and by method.
+
+    Medians: a cell that ran while the machine was suspended may have hours.
+    """
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._taken: defaultdict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._taken: defaultdict[Any, list[float]] = defaultdict(list)
         for row in rows:
             for kind in (row.place, row.place[0], None):
-                self._taken[kind][0] += row.taken
-                self._taken[kind][1] += row.counts["done"]
+                self._taken[kind] += row.taken
 
-    def mean(self, place: RowKey) -> tuple[float, bool]:
+    def of_cell(self, place: RowKey) -> tuple[float, bool]:
         """Seconds of a cell at a place, and whether cells of this place or method are done."""
         for kind in (place, place[0], None):
-            total, count = self._taken[kind]
-            if count:
-                return total / count, kind is not None
+            if taken := self._taken[kind]:
+                return median(taken), kind is not None
         return 0.0, False
 
 

@@ -174,8 +174,8 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
 def _cost(chosen: Selected, table: Table, row: Row) -> float:
     """Time of adaptation over that of Source's forward pass, as in tables of costs, if the cells hold it.
 
-    Else over the time of Source's cells: seconds compare on one machine only, so NaN unless both ran on the
-    same one.
+    Else the median over that of Source's cells: seconds compare on one machine only, so NaN unless both ran
+    on the same one.
     """
     if not math.isnan(known := float(row.about["compute_ratio"])):
         return known
@@ -187,8 +187,8 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
         one[one["accuracy"].notna()] for one in (chosen.of(table, row), chosen.of(table, row.baseline))
     )
     one = {*cards.machines(cells), *cards.machines(source)}
-    seconds = float(source["seconds"].mean())
-    return float(cells["seconds"].mean()) / seconds if len(one) == 1 and seconds else math.nan
+    seconds = float(source["seconds"].median())
+    return float(cells["seconds"].median()) / seconds if len(one) == 1 and seconds else math.nan
 
 
 def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:

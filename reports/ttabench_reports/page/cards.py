@@ -15,6 +15,7 @@ from ttabench.cell import canonical
 from ttabench.errors import counted
 from ttabench.protocol import Protocol
 from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
@@ -97,7 +98,9 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
         "Alarms": ranges(used["alarm"]),
         "Severities": [str(s) for s in sorted(set(used["severity"])) if s],
         "Seeds": [", ".join(map(str, sorted(set(used["seed"]))))],
-        "Seconds": [f"{_seconds(used['seconds'].sum())} in {len(used):,} cells"],
+        "Seconds (the median of each row times its cells)": [
+            f"{_seconds(typical_seconds(used).sum())} in {len(used):,} cells"
+        ],
         "Stored": [days(used["written"])],
     }  # fmt: skip
     return Card(

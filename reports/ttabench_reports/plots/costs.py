@@ -41,7 +41,7 @@ AXES = {
     "seconds": (
         "Seconds for a corruption",
         "the seconds that a method needs to adapt to the images of one corruption and to score them "
-        "(mean over the cells)",
+        "(median over the cells)",
     ),
 }
 """What is known of a row's cost, the best measure first → the axis, and its meaning."""

@@ -42,7 +42,7 @@ def rows_of_cells(cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     frame = frame.assign(row=frame.groupby(varying(frame, same), sort=False).ngroup())
     rows = frame.groupby("row").agg(
         seeds=("seed", "nunique"), n_images=("n_images", "max"), clean_accuracy=("clean_accuracy", "first"),
-        seconds=("seconds", "mean"), stale=("stale", "any"), measured=("accuracy", "count"),
+        seconds=("seconds", "median"), stale=("stale", "any"), measured=("accuracy", "count"),
         costs=("compute_ratio", "count"), first_device=("device_code", "min"),
         last_device=("device_code", "max"), resets=("resets", "max"),
         **{name: (name, "median") for name in MEASURED},

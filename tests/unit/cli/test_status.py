@@ -152,6 +152,12 @@ def test_what_is_left_is_estimated_from_the_place_then_the_method_then_all(
     assert left(seed=9, fingerprint="new") == (120.0, True)  # and the failed cell of the same place
     assert left(arch="cct", fingerprint="new") == (60.0, True)
     assert left(method="eata", label="eata") == (60.0, False)
+    busy = [replace(one, seconds=seconds) for one, seconds in zip(seeds[1:4], (60.0, 60.0, 1e5), strict=True)]
+    writer = store.writer()
+    for one in busy:
+        writer.append(one)
+    writer.close()
+    assert left(arch="cct", fingerprint="new") == (60.0, True)
 
 
 def test_watch_ends_when_nothing_is_left(store: Store, seeds: list[Result]) -> None:

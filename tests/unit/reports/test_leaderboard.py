@@ -379,6 +379,17 @@ def test_the_cost_is_the_median_as_in_the_tables_of_costs(tmp_path: Path) -> Non
     assert table["time_over_source"].to_dict() == costs_of.to_dict()
 
 
+def test_a_cell_of_a_busy_machine_changes_no_cost(tmp_path: Path) -> None:
+    made = results({"source": 0.5, "tent": 0.7})
+    made += results({"source": 0.5, "tent": 0.7}, seed=1)
+    made = [replace(r, seconds={"source": 0.5, "tent": 1.5}[r.cell.method]) for r in made]
+    for method in ("source", "tent"):
+        busy = [r.cell.method for r in made].index(method)
+        made[busy] = replace(made[busy], seconds=900.0)
+        table = built(tmp_path / method, folder(tmp_path / f"of {method}", made)).set_index("method")
+        assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0}
+
+
 def test_what_is_no_leaderboard(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
     with pytest.raises(UserError, match="named twice"):

@@ -210,6 +210,12 @@ def test_less_than_a_second_is_not_zero_seconds() -> None:
     assert "<div>&lt;1 in 1 cells</div>" in page.html(Report(short))
 
 
+def test_the_seconds_of_a_card_are_those_of_a_machine_that_was_not_busy() -> None:
+    frame = cells(("source",), ("cct",), corruptions=("fog", "snow", "frost"), seconds=40.0)
+    frame.loc[frame["corruption"] == "fog", "seconds"] = 7200.0
+    assert "<div>120 in 3 cells</div>" in page.html(Report(frame))
+
+
 def test_a_long_stream_has_no_interval() -> None:
     """Its images come again and again, and are no sample."""
     protocol = {"stream": "recurring(2)", "reset": "continual"}

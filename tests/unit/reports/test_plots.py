@@ -587,8 +587,7 @@ def test_windows_of_a_long_stream_are_merged_without_changing_their_mean(few: Re
 def test_cost_is_the_stored_ratio_where_every_row_has_it(few: Report) -> None:
     drawing = drawn(few, "cost")[0]
     assert "Seconds for a corruption" in texts(drawing.figure)
-    assert "(mean over the cells)" in drawing.caption
-    assert "median" not in drawing.caption
+    assert "score them (median over the cells)" in drawing.caption
     ratio = few.cells.assign(compute_ratio=2.5)
     drawing = drawn(Report(ratio), "cost")[0]
     assert "Cost (1: Source's forward pass)" in texts(drawing.figure)

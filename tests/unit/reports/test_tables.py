@@ -24,6 +24,7 @@ from ttabench.registry import methods as registered
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, published
 from ttabench_reports.cells.missing import Missing
+from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence import given as given_
 from ttabench_reports.evidence.findings import best_places
 from ttabench_reports.evidence.means import means as means_of
@@ -562,6 +563,16 @@ def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
     seconds = summary(frame).set_index("method")["seconds_per_cell"]
     assert seconds[["source", "tent"]].tolist() == [1.5, 1.5]
     assert np.isnan(seconds["sar"])
+
+
+def test_a_cell_of_a_busy_machine_makes_no_row_slower() -> None:
+    frame = cells(("source", "tent"), ("cct", "resnet18"), corruptions=("fog", "snow", "frost"))
+    busy = (frame["method"] == "tent") & (frame["corruption"] == "fog")
+    frame.loc[busy, "seconds"] = 7200.0
+    assert set(summary(frame)["seconds_per_cell"]) == {1.5}
+    assert typical_seconds(frame).tolist() == [1.5] * len(frame)
+    one = spoil(frame, "failed", "no memory", method="tent", corruption="snow", arch="cct")
+    assert typical_seconds(one)[(one["method"] == "tent") & (one["arch"] == "cct")].eq(3600.75).all()
 
 
 def test_a_cell_that_failed_before_its_weights_existed_is_superseded() -> None:

@@ -437,6 +437,16 @@ def test_the_time_of_a_network_is_that_of_all_its_cells_on_streams_too() -> None
     ]
 
 
+def test_a_cell_of_a_busy_machine_has_the_time_of_the_others_of_its_row(tmp_path: Path) -> None:
+    writer = Store.create(tmp_path / "one", {"methods": ["source"]}).writer()
+    for corruption, seconds in {"fog": 1e6, "snow": 2400.0, "frost": 2400.0}.items():
+        one = measured(replace(CELL, corruption=corruption), np.ones(4, bool))
+        writer.append(replace(one, seconds=seconds))
+    writer.close()
+    assert " | 3 | 2.0 | " in tables.fill(TEXT.format("times"), tmp_path)
+    assert script.costs(tmp_path / "one").splitlines()[-1].split() == ["in", "all", "120.0", "min"]
+
+
 def test_the_first_screen_of_the_readme_has_one_command_one_table_and_one_picture() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 120

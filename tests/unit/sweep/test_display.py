@@ -117,6 +117,13 @@ def test_a_kind_that_has_not_run_takes_its_usual_time_beside_source() -> None:
     assert pace.seconds_left(24.0) == (pytest.approx(10 * 40.0 - 20), True)
 
 
+def test_a_suspended_machine_does_not_lengthen_what_is_left() -> None:
+    pace = Pace(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
+    for i, seconds in enumerate((1.0, 1.0, 3600.0)):
+        pace.finished(f"source {i}", "source", now=3602.0, seconds=seconds)
+    assert pace.seconds_left(3602.0) == (pytest.approx(301.0), True)
+
+
 def test_what_is_not_known_does_not_count() -> None:
     pace = Pace(["a"] * 3 + ["b"] * 100, 1)
     pace.finished("a 0", "a", now=10.0, seconds=10.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from statistics import median
 
 FIFTH = 0.2
 
@@ -56,10 +57,11 @@ class Pace:
     def _expected(self, kind: str, now: float) -> float | None:
         """Seconds that an item of a kind takes.
 
-        The mean so far; else projected from one that runs; else what is usual beside Source.
+        The median so far, as one of them may have seen the machine suspended; else projected from one that
+        runs; else what is usual beside Source.
         """
         if taken := self._taken.get(kind):
-            return sum(taken) / len(taken)
+            return median(taken)
         source, ratio = self._relative.get(kind, ("", 0.0))
         of_source = self._taken.get(source)
         least = FIFTH if of_source else 0.0  # its first batches are slower than the others
@@ -68,5 +70,5 @@ class Pace:
             for of, started, part in self._running.values()
             if of == kind and part > least and now > started
         ]
-        usual = ratio * sum(of_source) / len(of_source) if of_source else None
+        usual = ratio * median(of_source) if of_source else None
         return max(projected, default=usual)
