@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
-from ttabench.errors import counted
-from ttabench.protocol import Protocol
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
+from ttabench.errors import counted, first_of
+from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.frames import (
     PROTOCOL,
@@ -20,15 +20,32 @@ from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 
+MOST_NAMED = 10
+"""Corruptions that are named, of those that a mean is over."""
+
 
 def of_mean(main: tuple[str, ...]) -> str:
-    """Over which corruptions a mean is, where they are not the usual 15; "" where they are."""
+    """Over which corruptions a mean is, by their names; "" for the usual 15, and where there is no mean.
+
+    Tables of means have no columns that say it, and beside each other they may be over others.
+    """
+    if main == CORRUPTIONS or {*main} <= {NATURAL, naming.MIXED, *ALL_STREAMS}:
+        return ""
     if {*main} < {*CORRUPTIONS}:
-        these = "this one" if len(main) == 1 else f"these {len(main)}"
-        return f"The mean is over {these} of the 15 corruptions."
-    if {*main} <= {*EXTRA_CORRUPTIONS}:
-        return f"The mean is over {counted(len(main), 'extra corruption')}, none of the usual 15."
-    return ""
+        absent = [name for name in CORRUPTIONS if name not in main]
+        over = f"{len(main)} of the 15 corruptions"
+        return f"The mean is over {over}{_named(main) if len(main) < len(absent) else _without(absent)}."
+    extra = {*main} <= {*EXTRA_CORRUPTIONS}
+    over = counted(len(main), "extra corruption" if extra else "corruption")
+    return f"The mean is over {over}{', none of the usual 15' if extra else ''}{_named(main)}."
+
+
+def _named(corruptions: Sequence[str]) -> str:
+    return f": {first_of([naming.title(name) for name in corruptions], MOST_NAMED)}"
+
+
+def _without(corruptions: Sequence[str]) -> str:
+    return f", without {', '.join(map(naming.title, corruptions))}"
 
 
 def of_classes(key: Mapping[str, Any], members: Iterable[Mapping[str, Any]]) -> str:

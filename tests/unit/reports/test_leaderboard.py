@@ -129,7 +129,7 @@ def test_of_two_methods_that_cannot_be_compared_none_is_ranked(tmp_path: Path) -
 def test_each_block_says_over_which_corruptions_its_means_are(tmp_path: Path) -> None:
     table = built(tmp_path / "site", folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7})))
     assert set(table["corruptions"]) == {2}
-    assert "over these 2 of the 15 corruptions" in (tmp_path / "site" / leaderboard.INDEX).read_text()
+    assert "over 2 of the 15 corruptions: Snow, Fog." in (tmp_path / "site" / leaderboard.INDEX).read_text()
 
 
 def test_methods_of_one_pace_are_ranked_together_whatever_their_compute_ratio(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from ttabench_reports.plots import costs, labels, style
 from ttabench_reports.plots.numbers import Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
+from ttabench_reports.sheets.means import summary
 from ttabench_reports.sheets.severities import severities
 from ttabench_reports.tables import families
 from ttabench_reports.tables.table import LEGEND, OFFLINE, STALE, Row
@@ -441,8 +442,25 @@ def test_a_severity_with_fewer_corruptions_is_named_below_the_curves() -> None:
         for severity, corruptions in ((3, ("fog", "snow")), (5, ("fog",)))
     ]
     (drawing,) = drawn(Report(pd.concat(parts, ignore_index=True)), "severity")
-    assert "Digits-C, severity 3: The mean is over these 2 of the 15 corruptions." in drawing.caption
-    assert "Digits-C, severity 5: The mean is over this one of the 15 corruptions." in drawing.caption
+    assert "Digits-C, severity 3: The mean is over 2 of the 15 corruptions: Snow, Fog." in drawing.caption
+    assert "Digits-C, severity 5: The mean is over 1 of the 15 corruptions: Fog." in drawing.caption
+
+
+@pytest.mark.parametrize("names", [("fog", "snow", "frost"), ("rain", "dust", "glare")])
+def test_as_many_other_corruptions_are_said_where_means_stand_beside_each_other(names: Sequence[str]) -> None:
+    """Severities of three corruptions each, of which one differs; also for corruptions of a user."""
+    parts = [
+        cells(("source", "tent"), ("cct",), corruptions=(names[0], name), severities=(severity,))
+        for severity, name in ((3, names[1]), (5, names[2]))
+    ]
+    report = Report(pd.concat(parts, ignore_index=True))
+    (drawing,) = drawn(report, "severity")
+    (sheet,) = severities(report)
+    for text in (drawing.caption, sheet.footer, summary(report).footer):
+        for severity, name in ((3, names[1]), (5, names[2])):
+            said = re.search(rf"Digits-C, severity {severity}: The mean is over [^:]+: ([\w ,]+)\.", text)
+            assert said, text
+            assert {*said[1].split(", ")} == {naming.title(names[0]), naming.title(name)}
 
 
 def test_families_of_other_severities_have_other_names() -> None:

@@ -464,7 +464,9 @@ def test_extra_corruptions_have_a_mean_of_their_own() -> None:
 def test_a_mean_over_a_part_of_the_fifteen_says_so() -> None:
     (built,) = tables.tables(cells(corruptions=("fog", "snow")))
     assert built.main == ("snow", "fog")  # canonical order
-    assert "these 2 of the 15" in built.measured
+    assert "The mean is over 2 of the 15 corruptions: Snow, Fog." in built.measured
+    (most,) = tables.tables(cells(corruptions=CORRUPTIONS[2:]))
+    assert "The mean is over 13 of the 15 corruptions, without Gaussian, Shot." in most.measured
     assert "of the 15" not in tables.tables(cells())[0].measured
     for extra, said in ((EXTRA_CORRUPTIONS, "4 extra corruptions"), (("spatter",), "1 extra corruption")):
         (built,) = tables.tables(cells(corruptions=extra))
