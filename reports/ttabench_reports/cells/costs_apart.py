@@ -11,10 +11,15 @@ import pandas as pd
 from ttabench.errors import UserError
 
 TIMES = ("compute_ratio", "ms_per_image", "host_mb", "device_mb")
-SAME = ("dataset", "arch", "base", "config", "mode", "epochs", "batch_size", "precision", "device")
-"""What cells share whose times can stand for each other: all that a time depends on but the corruption."""
+SAME = ("dataset", "arch", "base", "config", "mode", "epochs", "batch_size", "precision", "device", "stream",
+        "pace", "pace_ratio", "held_out")  # fmt: skip
+"""What cells share whose times can stand for each other: all that a time depends on but the corruption.
+
+At a pace a method leaves batches out, on a stream images are made, and held-out images are not adapted to.
+"""
 APART = "costs_apart"
-"""In the `attrs` of a table of cells: on which processors its times were measured apart."""
+"""In the `attrs` of a table of cells: on which processors its times were measured apart, and what of it."""
+OLD_CODE = "some of them with other code than is installed"
 
 
 def per_gpu(cells: pd.DataFrame) -> float:
@@ -24,8 +29,9 @@ def per_gpu(cells: pd.DataFrame) -> float:
 
 
 def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """`cells` with times and memory of `costs`: the medians over the cells there of the same method,
-    settings, network, data, mode, batch size and device. Both are as :func:`load.read` gives them.
+    """`cells` with times and memory of `costs`: the medians over the cells there with the same :data:`SAME`.
+
+    Both are as :func:`load.read` gives them.
 
     A cell that has no such cells in `costs` has no times: two measurements never stand in one column.
     Raises UserError where `costs` has none for any cell, and where workers shared a GPU there.
@@ -36,13 +42,15 @@ def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             f"--costs was measured with {shared:g} workers on a GPU, whose times are longer; measure it with "
             "--workers 1, and without --per-gpu."
         )
-    medians = measured.groupby(list(SAME))[list(TIMES)].median()
+    medians = measured.groupby(list(SAME), dropna=False)[list(TIMES)].median()
     found = cells[list(SAME)].merge(medians, how="left", left_on=list(SAME), right_index=True)
     if found["compute_ratio"].isna().all():
         raise UserError(
-            "--costs has no cell of the same method, settings, network, data, mode, batch size and device as "
-            "a cell of the results; measure the costs with the options of their sweep and --workers 1."
+            "--costs has no cell of the same method, settings, network, data, mode, batch size, device, "
+            "stream and pace as a cell of the results; measure the costs with the options of their sweep and "
+            "--workers 1, and at a pace with its --pace-ratio."
         )
     changed = cells.assign(**{name: found[name].to_numpy() for name in TIMES})
-    changed.attrs = {**cells.attrs, APART: ", ".join(sorted({*measured["processor"]} - {""}))}
+    where = ", ".join(sorted({*measured["processor"]} - {""}))
+    changed.attrs = {**cells.attrs, APART: f"{where}, {OLD_CODE}" if measured["stale"].any() else where}
     return changed

@@ -41,10 +41,12 @@ def device(row: Row) -> str:
 
 
 def doubt(row: Row) -> str:
-    """What a row of Source shows of the times of its network, as the text of a footnote; "" if all is well.
+    """Why the times of a row, or of its network, may be wrong, as the text of a footnote; "" if all is well.
 
     Source's C is its time over that of its own forward pass, so it is 1 where times can be trusted.
     """
+    if "," in (several := device(row)) and row.about["costs"]:
+        return f"its cells ran on different devices ({several}), and the medians are over all of them"
     ratio = float(row.about["compute_ratio"])
     if row.kind != "source" or math.isnan(ratio) or round(abs(ratio - 1), 4) <= TRUSTED:
         return ""

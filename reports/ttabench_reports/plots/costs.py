@@ -17,6 +17,8 @@ from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import BLUE, ORANGE, SIZE, WIDTH, shortened
 from ttabench_reports.plots.which import dot, highest_severities, methods
+from ttabench_reports.sheets import words
+from ttabench_reports.sheets.costs import timed
 from ttabench_reports.tables.table import OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -58,10 +60,12 @@ def cost_plots(report: Report) -> Iterator[Drawing]:
                 panels.setdefault(row.arch, []).append(row)
         names = [arch for arch, rows in panels.items() if len(rows) > 1]
         for start in range(0, len(names), PANELS):
-            yield _cost_plot(table, cost, {name: panels[name] for name in names[start : start + PANELS]})
+            part = {name: panels[name] for name in names[start : start + PANELS]}
+            yield _cost_plot(table, cost, part, timed(report, apart=cost != "seconds"))
 
 
-def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> Drawing:
+def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]], said: str) -> Drawing:
+    """`said`: what is to be known of how times were measured."""
     height = len(panels) * (HEADING + BODY + TICKS) + BOTTOM
     figure = Figure(figsize=(WIDTH, height))
     rows = [row for members in panels.values() for row in members]
@@ -82,7 +86,7 @@ def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]]) -> 
         f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other one of "
         f"their mode surpasses in both{'' if few else '; these and Source are named'}. Square: Source. "
         "Circles and full line: online. Diamonds and dashed line: offline (†). "
-        f"{protocol(table)}"
+        f"{words.join(said, protocol(table))}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)
 

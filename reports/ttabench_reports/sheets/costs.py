@@ -60,20 +60,26 @@ def cost(report: Report) -> Sheet | None:
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
         where=f"the device used ({', '.join(devices)})",
     )
-    if costs_apart.APART in report.cells.attrs:
-        when = APART.format(report.cells.attrs[costs_apart.APART])
-    else:
-        shared = costs_apart.per_gpu(report.cells)
-        when = words.join(
-            SHARED.format(shared) if shared > 1 else "", attested_note(report.cells.get("attested", ()))
-        )
-    footer = words.join(footer, when, words.remarks(report.tables), words.GIVEN)
+    apart = costs_apart.APART in report.cells.attrs
+    attested = "" if apart else attested_note(report.cells.get("attested", ()))
+    footer = words.join(footer, timed(report), attested, words.remarks(report.tables), words.GIVEN)
     caption = words.join(
         f"Cost of adaptation, beside the mean accuracy (%) {words.over(report.tables)}.",
         words.measured(report.tables),
     )
     sheet = Sheet("cost", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
     return words.with_dashes_said(sheet)
+
+
+def timed(report: Report, *, apart: bool = True) -> str:
+    """What is to be known of how times were measured, in sentences; "" where it is as usual.
+
+    apart  whether the times are those of `--costs`, where there are any: seconds never are.
+    """
+    if apart and costs_apart.APART in report.cells.attrs:
+        return APART.format(report.cells.attrs[costs_apart.APART])
+    shared = costs_apart.per_gpu(report.cells)
+    return SHARED.format(shared) if shared > 1 else ""
 
 
 def in_words(row: Row) -> str:

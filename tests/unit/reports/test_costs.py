@@ -14,6 +14,7 @@ from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled, font_sizes
 from ttabench.errors import UserError
+from ttabench_reports import plots
 from ttabench_reports.cells.costs_apart import with_costs
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.report import Report
@@ -184,10 +185,44 @@ def test_workers_that_shared_a_gpu_are_said_and_no_costs_of_a_quiet_machine(fram
         with_costs(frame, shared)
 
 
-@pytest.mark.parametrize("other", [{"device": "cuda"}, {"batch_size": 16}, {"config": "{}"}, {"arch": "cvt"}])
+def test_a_plot_of_costs_says_how_times_were_measured_as_the_table_does(frame: pd.DataFrame) -> None:
+    shared = frame.assign(per_gpu=7.0)
+    apart = with_costs(shared, frame.assign(processor="A quiet one"))
+    old = with_costs(shared, frame.assign(processor="A quiet one", stale=frame["corruption"] == "fog"))
+    for given, said in (
+        (shared, "Up to 7 workers shared a GPU, which makes times longer."),
+        (apart, "with nothing beside, on A quiet one."),
+        (old, "on A quiet one, some of them with other code than is installed."),
+    ):
+        (drawing,) = plots.drawings(Report(given), ("cost",))
+        assert said in drawing.caption
+        assert said in cost(Report(given)).footer  # type: ignore[union-attr]
+    without = apart.assign(compute_ratio=np.nan, ms_per_image=np.nan, seconds=1.0)
+    without.attrs = apart.attrs
+    (drawing,) = plots.drawings(Report(without), ("cost",))
+    assert "Seconds for a corruption" in {text.get_text() for text in drawing.figure.texts}
+    assert "A quiet one" not in drawing.caption
+    assert "Up to 7 workers shared a GPU" in drawing.caption
+
+
+def test_times_of_several_devices_in_one_row_are_marked(frame: pd.DataFrame) -> None:
+    frame.loc[where(frame, method="tent", arch="cct", corruption="fog"), "device"] = "cuda"
+    notes = costs(Report(frame)).set_index(["arch", "method"])["notes"]
+    says = "its cells ran on different devices (cpu, cuda)"
+    assert notes.loc["cct", "tent"].startswith(says)
+    assert not notes.drop(("cct", "tent")).str.contains("devices").any()
+    assert says in markdown.render(cost(Report(frame)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"device": "cuda"}, {"batch_size": 16}, {"config": "{}"}, {"arch": "cvt"}, {"pace": 1.0},
+     {"pace_ratio": 3.0}, {"held_out": 0.5}, {"stream": "recurring(2)"}],
+)  # fmt: skip
 def test_times_of_other_cells_do_not_stand_for_these(frame: pd.DataFrame, other: dict[str, object]) -> None:
+    usual = frame.assign(stream="")
     with pytest.raises(UserError, match="--costs has no cell of the same"):
-        with_costs(frame, frame.assign(**other))
+        with_costs(usual, usual.assign(**other))
 
 
 def test_the_command_takes_costs_from_another_folder(
