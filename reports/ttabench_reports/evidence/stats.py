@@ -181,9 +181,9 @@ class Spread:
 
         These draws are :func:`bootstrap_means` of the values' mean over the seeds, (times,).
         With one or two seeds: the bootstrap's percentile interval over images, without the randomness of
-        seeds. With at most 100 images, nearly all correct, it is too narrow (90 instead of 95 %). With more
-        seeds: the half widths of images (bootstrap) and seeds (Student's t) are added in squares (MOVER: Zou
-        and Donner, Statistics in Medicine 27, 2008).
+        seeds. Where fewer than three images differ from the others, it is too narrow (86 % with two).
+        With more seeds: the half widths of images (bootstrap) and seeds (Student's t) are added in squares
+        (MOVER: Zou and Donner, Statistics in Medicine 27, 2008).
         """
         # The bootstrap has the variance of n images around their own mean, including the randomness of seeds.
         wider = math.sqrt(self.n_images / (self.n_images - 1)) * (

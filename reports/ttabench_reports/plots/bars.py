@@ -112,7 +112,7 @@ def _caption(table: Table, shown: Sequence[Row], findings: dict[int, evidence.Fi
     if some := len(untested) < len(shown):
         sentences.append(f"Whiskers: 95\u00a0% intervals ({words.bootstrap([table])}).")
     if any(not math.isnan(row.sd.get(MEAN, math.nan)) for row in untested):
-        which = " of rows without stored correctness" if some else ""
+        which = " of rows without an interval" if some else ""
         sentences.append(f"Whiskers{which}: standard deviation over seeds.")
     sentences.append("Gray square, and the dotted line: Source. Blue circles: online.")
     if any(row.offline and row.kind != "source" for row in shown):

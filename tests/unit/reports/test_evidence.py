@@ -84,12 +84,27 @@ def test_tests_against_source_are_corrected_for_their_number() -> None:
 
 def test_an_interval_of_an_accuracy_ends_at_0_and_at_100_percent() -> None:
     frame = cells(("source", "tent"), ("cct",), corruptions=("fog",))
-    for at, end, right in ((0, 0.0, np.arange(IMAGES) < 2), (1, 100.0, np.arange(IMAGES) >= 2)):
+    for at, end, right in ((0, 0.0, np.arange(IMAGES) < 3), (1, 100.0, np.arange(IMAGES) >= 3)):
         frame = frame.assign(
             correct=[np.packbits(right).tobytes()] * 2, accuracy=100 * float(right.mean()), n_images=IMAGES
         )
         table = one(frame)
         assert evidence.findings(table)[id(row(table, "tent"))].interval[at] == end
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("alike", [0, 1, 2])
+@pytest.mark.parametrize("right", [True, False])
+def test_images_that_are_all_alike_give_no_interval(seeds: tuple[int, ...], alike: int, right: bool) -> None:
+    """A bootstrap of them would say that the accuracy is 100 % for certain."""
+    frame = cells(("source", "tent"), ("cct",), corruptions=("fog", "snow"), seeds=seeds)
+    bits = np.full(IMAGES, right)
+    bits[:alike] = not right
+    frame = frame.assign(correct=[np.packbits(bits).tobytes()] * len(frame), n_images=IMAGES)
+    frame["accuracy"] = 100 * float(bits.mean())
+    table = one(frame)
+    for finding in evidence.findings(table).values():
+        assert np.isnan([*finding.interval, *finding.rise_interval]).all()
 
 
 def test_a_row_without_a_mean_is_not_the_best(frame: pd.DataFrame) -> None:

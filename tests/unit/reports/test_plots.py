@@ -396,7 +396,7 @@ def test_bars_without_correctness_have_the_spread_over_seeds_or_nothing(frame: p
     stored = with_correctness(cells(("source", "tent"), ("cct",), seeds=(0, 1)), 100)
     stored.loc[where(stored, method="tent"), "correct"] = b""
     (both,) = drawn(Report(stored), "bars")
-    assert "Whiskers of rows without stored correctness: standard deviation over seeds." in both.caption
+    assert "Whiskers of rows without an interval: standard deviation over seeds." in both.caption
 
 
 # ---- curves
