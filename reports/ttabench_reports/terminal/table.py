@@ -18,11 +18,13 @@ from ttabench_reports.cells.set_by_users import SET, set_by_users
 from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
+from ttabench_reports.sheets import words
 from ttabench_reports.tables.build import tables
-from ttabench_reports.tables.table import LABEL, Row, Table
+from ttabench_reports.tables.table import LABEL, Row, Table, legend_of
 from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
+from ttabench_reports.words.notes import Notes
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ttabench.store import Store
 
 MOST_ROWS = 40
+DIFFERENCES = "Increase: points above Source. Drop: points below clean images. Of the printed numbers."
 # (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
 PRECISIONS = ((1, 1), (1, 0), (0, 0))
 
@@ -44,8 +47,26 @@ def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
         cells.attrs[SET] = set_by_users(store.root, store.sweep())
     built = tables(cells)
     if sum(len(table.rows) for table in built) > MOST_ROWS:
-        return means(means_of(built))
+        return Group(*_means(built))
     return Group(*(part for table in built for part in _parts(table)))
+
+
+def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
+    """The means of all rows, and below them what their marks mean and how they were measured."""
+    notes, rows = Notes(), [(table, row) for table in built for row in table.rows if row.measured]
+    letters = ["".join(sorted({notes.letter(text) for text in _of_mean(*pair)})) for pair in rows]
+    yield means(means_of(built).assign(letters=letters))
+    for mark, text in (*legend_of(row for _, row in rows).items(), *notes.texts.items()):
+        yield Text(f"{naming.raised(mark)} {text}")
+    yield Text(f"{words.join(words.measured(built), DIFFERENCES, words.remarks(built))}\n", style="dim")
+
+
+def _of_mean(table: Table, row: Row) -> Iterator[str]:
+    """What is remarked of a row and its mean. Alarms of single corruptions are counted."""
+    yield from (text for column in (LABEL, MEAN) for text in row.remarks.get(column, ()))
+    columns = [row.remarks.get(column, ()) for column in table.main]
+    if alarms := sum(any(text.startswith("alarm") for text in texts) for texts in columns):
+        yield f"alarm under {alarms} of {len(columns)} corruptions; the tables by corruption say which"
 
 
 def _parts(table: Table) -> Iterator[RenderableType]:
@@ -137,7 +158,10 @@ def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
 
 
 def means(summary: pd.DataFrame) -> Grid:
-    """One line per dataset × severity × architecture × method (see :func:`evidence.means.means`)."""
+    """One line per dataset × severity × architecture × method.
+
+    summary  see :func:`evidence.means.means`; and the `letters` of footnotes.
+    """
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
     columns = ("accuracy", "increase", "drop")
     for name in ("table", "arch", "method", *columns):
@@ -149,7 +173,7 @@ def means(summary: pd.DataFrame) -> Grid:
         if table and last[0]:
             grid.add_section()
         arch = naming.arch(row["arch"]) if here != last else ""
-        label = Text(f"{row['name']}{row['flags']}")
+        label = Text(f"{row['name']}{row['flags']}{naming.raised(row['letters'])}")
         grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
         last = here
     return grid
