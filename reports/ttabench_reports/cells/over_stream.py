@@ -31,9 +31,14 @@ class Windows:
         return mean
 
     def merged(self, most: int) -> Windows:
-        """Longer windows, at most `most`. The last may be of fewer windows than the others."""
+        """Longer windows, at most `most`. The last may have fewer images than the others, but at least half.
+
+        With fewer, they belong to the window before: the accuracy of a few images would look like a change.
+        """
         each = -(-len(self.sizes) // most)
         starts = np.arange(0, len(self.sizes), each)
+        if len(starts) > 1 and 2 * self.sizes[starts[-1] :].sum() < self.length * each:
+            starts = starts[:-1]
         sizes = np.add.reduceat(self.sizes, starts)
         merged = {
             seed: np.add.reduceat(accuracy * self.sizes, starts) / sizes

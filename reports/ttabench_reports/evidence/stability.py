@@ -29,7 +29,8 @@ class Stability:
                the seeds.
     tail       accuracy in the last tenth of the windows minus Source's there, points; mean over the seeds;
                NaN with fewer than :data:`TENTH` windows.
-    collapse   images before the first collapsed window of any seed; NaN if there is none.
+    collapse   images before the first collapsed window of any seed; NaN if there is none. The last window may
+               have a single image: with less than half of the others it does not count here.
     collapsed  the number of seeds with such a window, of `seeds`.
     """
 
@@ -72,7 +73,8 @@ def _stability(row: Row, column: str, windows: Windows, source_windows: Windows)
     below = (ours < source).mean(axis=0)
     last = -(-ours.shape[1] // 10)
     tail = np.average((ours - source)[:, -last:].mean(axis=0), weights=windows.sizes[-last:])
-    firsts = [np.flatnonzero(one) for one in ours < COLLAPSED * source]
+    enough = 2 * windows.sizes >= windows.length
+    firsts = [np.flatnonzero(one & enough) for one in ours < COLLAPSED * source]
     collapses = [windows.length * first[0] for first in firsts if len(first)]
     return Stability(
         row=row,

@@ -720,6 +720,20 @@ def test_the_collapse_of_one_seed_is_not_averaged_away() -> None:
     assert (line["first_collapse"], line["collapsed_seeds"], line["seeds"]) == (300.0, 1, 2)
 
 
+@each("images", [1, 49, 50])
+def test_a_last_window_of_few_images_is_neither_a_collapse_nor_a_point_of_the_curve(images: int) -> None:
+    frame = streamed({"source": [[60.0] * 30], "tent": [[70.0] * 29 + [0.0]]}).assign(n_images=2900 + images)
+    table = Report(frame).tables[0]
+    (one,) = stabilities(table)
+    assert np.isnan(one.collapse) == (images < 50)
+    (windows,) = (row.windows["recurring"] for row in table.rows if row.method == "tent" and row.measured)
+    merged = windows.merged(30)
+    assert len(merged.sizes) == (29 if images < 50 else 30)
+    assert merged.sizes.sum() == 2900 + images
+    total = float((merged.accuracy * merged.sizes).sum())
+    assert total == pytest.approx(70.0 * 2900)
+
+
 def test_a_short_last_window_counts_by_its_images() -> None:
     frame = streamed({"source": [[60.0, 60.0]], "tent": [[70.0, 40.0]]}).assign(n_images=120)
     tables = Report(frame).tables
