@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
-import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ttabench import registry
+from ttabench.cli._setting_facts import settings_of
 from ttabench.errors import UserError, counted, exit_is_an_error
 from ttabench.method.spelling import parse_method
 
@@ -172,7 +171,7 @@ def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Ma
         "per_class": cls.per_class,
         "deviations": cls.deviations,
         "about_settings": settings_from(cls.Config),
-        "settings": _settings(config),
+        "settings": settings_of(config),
     }
 
 
@@ -205,121 +204,6 @@ def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Map
         if text:
             archs_of.setdefault(text, []).append(name)
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in archs_of.items())
-
-
-# ---- settings
-
-ROW = re.compile(r"^(\w+(?:, \w+)*)(?:\s{2,}|:\s+)(\S.*)$")
-ROLE = re.compile(r":\w+:`~?(?:ttabench\.)?([^`]+)`")  # of Sphinx, as in :func:`name`
-FIELD = re.compile(r"^    (\w+): [^#]*?(?:  # (?!type:|noqa)(.*))?$")
-
-
-def _settings(config: Any) -> list[Fact]:
-    """The settings of a method's Config, and their values in this one."""
-    from ttabench.method.ranges import ranges
-
-    kind = type(config)
-    allowed, hints = ranges(kind), typing.get_type_hints(kind)
-    meanings = _meanings(kind)
-    return [
-        {
-            "name": field.name,
-            "default": _spelled(None if field.default is MISSING else field.default),
-            "value": _spelled(getattr(config, field.name)),
-            "range": _range(hints[field.name], allowed.get(field.name)),
-            "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
-        }
-        for field in fields(kind)
-    ]
-
-
-def _spelled(value: Any) -> str:
-    from ttabench.method.settings import spell
-
-    return "none" if value is None else spell(value)
-
-
-def _range(hint: Any, allowed: Any) -> str:
-    """``a whole number of at least 1``, ``batch or median``, ``true or false``."""
-    options = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return " or ".join(map(str, options))
-    kinds = set(options) or {hint}
-    kind = "a whole number" if int in kinds else "a number" if float in kinds else "text"
-    text = "true or false" if bool in kinds else allowed.describe(kind) if allowed else kind
-    return f"{text}, or none" if type(None) in kinds else text
-
-
-def _meanings(config: type[Any]) -> dict[str, str]:
-    """The meaning of each setting, from the method's table of symbols, in a comment, in the docstring."""
-    from ttabench.method.facts import own_docstring
-
-    meanings: dict[str, str] = {}
-    for cls in reversed(config.__mro__):
-        if cls is not object:
-            meanings |= _symbols(inspect.getdoc(inspect.getmodule(cls)) or "")
-            meanings |= _comments(cls)
-            meanings |= _rows(own_docstring(cls))
-    return meanings
-
-
-def _symbols(text: str) -> dict[str, str]:
-    """Rows ``| symbol | name | meaning |`` of a method file's table; a row with a meaning alone goes on."""
-    meanings: dict[str, str] = {}
-    names: list[str] = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split(" | ")] if line.startswith("|") else []
-        if cells[:-1] == [""] * (len(cells) - 1) and cells and names:
-            meanings |= {name: f"{meanings[name]} {cells[-1]}" for name in names}
-        elif len(cells) == 3 and cells[1] and cells[2]:
-            symbol = f"{cells[0]}: " if cells[0] not in ("", "–") else ""
-            names = [name.strip("` ") for name in cells[1].split(",")]
-            meanings |= dict.fromkeys(names, symbol + cells[2])
-        else:
-            names = []
-    return meanings
-
-
-def _rows(text: str) -> dict[str, str]:
-    """``name  what it is`` lines; lines that are indented further go on."""
-    meanings: dict[str, str] = {}
-    names: list[str] = []
-    for line in text.splitlines():
-        if match := ROW.match(line):
-            names = match[1].split(", ")
-            meanings |= dict.fromkeys(names, match[2].strip())
-        elif line.startswith(" ") and names:
-            meanings |= {name: f"{meanings[name]} {line.strip()}" for name in names}
-        else:
-            names = []
-    return meanings
-
-
-def _comments(cls: type[Any]) -> dict[str, str]:
-    """Comments behind the fields of a class, and above those that have none behind them.
-
-    ``lr: Positive = 0.1  # the paper's``, perhaps going on in the line below.
-    """
-    try:
-        lines = inspect.getsource(cls).splitlines()
-    except (OSError, TypeError):
-        return {}
-    meanings: dict[str, str] = {}
-    above, last = "", ""
-    for line in lines:
-        text = line.strip()
-        if text.startswith("# "):
-            if last:
-                meanings[last] += f" {text[2:]}"
-            else:
-                above = f"{above} {text[2:]}".strip()
-        elif match := FIELD.match(line):
-            behind = match[2] or ""
-            meanings[match[1]] = behind or above
-            above, last = "", match[1] if behind else ""
-        else:
-            above, last = "", ""
-    return {name: text for name, text in meanings.items() if text}
 
 
 # ---- figures
