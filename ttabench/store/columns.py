@@ -25,9 +25,9 @@ COST = (
 COSTLY_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *COSTLY_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""
-UNKNOWN = tuple(
-    f"{figure}_{name}" for name in ("softmax", "energy", "own") for figure in ("auroc", "fpr95", "h")
-)
+OF_UNKNOWN = ("softmax", "energy", "own")
+"""The certainties of `ttabench.observe.unknown`, which imports torch."""
+UNKNOWN = tuple(f"{figure}_{name}" for name in OF_UNKNOWN for figure in ("auroc", "fpr95", "h"))
 """The columns that a result has as details under "unknown", see `ttabench.observe.unknown`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",

@@ -326,7 +326,7 @@ def test_details_of_another_type_are_named_with_their_place(
     ttabench: Run, folder: Path, name: str, value: object
 ) -> None:
     shard = put(folder, ok, details={name: value})
-    check_refused(ttabench, shard, len(raw(shard)), f"its {name} is ")
+    check_refused(ttabench, shard, len(raw(shard)), f"its details.{name}")
 
 
 @each(
@@ -342,14 +342,15 @@ def test_a_cell_with_values_of_another_type_is_named_with_its_place(
     ttabench: Run, folder: Path, name: str, value: object
 ) -> None:
     shard = put(folder, ok, cell={**CELL.to_json(), name: value})
-    check_refused(ttabench, shard, len(raw(shard)), f"its {name} is ")
+    check_refused(ttabench, shard, len(raw(shard)), f"its cell.{name} is ")
 
 
 @each(
     ("name", "value", "words"),
     [
-        ("order", 1.5, "its order is 1.5"), ("stream", None, "its stream is None"),
-        ("limit", "x", "its limit is x"), ("mode", "x", "its protocol is none (mode is 'x'"),
+        ("order", 1.5, "its cell.protocol.order is 1.5"), ("limit", "x", "its cell.protocol.limit is x"),
+        ("stream", None, "its cell.protocol.stream is None"),
+        ("mode", "x", "its protocol is none (mode is 'x'"),
         ("held_out", 1.5, "its protocol is none (held_out is 1.5"),
         ("stream", "x", "its protocol is none (stream is 'x'"),
     ],
@@ -452,7 +453,7 @@ def test_long_names_end_in_seconds(
 @pytest.mark.parametrize("name", ["label", "arch", "dataset"])
 def test_a_name_longer_than_any_is_one_sentence(folder: Path, name: str) -> None:
     put(folder, replace(ok, cell=replace(CELL, **{name: LONG})))
-    with pytest.raises(UserError, match=f"its {name} has 20,000 characters"):
+    with pytest.raises(UserError, match=rf"its cell.{name} is x{{20}}… \(20,000 characters\)"):
         Store.at(folder).latest()
 
 

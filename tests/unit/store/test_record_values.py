@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 
 from tests.cases import each
 from tests.unit.stored_results import CELL, measured
+from ttabench.cell import Cell
 from ttabench.observe import calibration
 from ttabench.observe.unknown import CERTAINTIES, FIGURES
 from ttabench.observe.windows import windows
-from ttabench.store.columns import COST, SCORES
+from ttabench.store.columns import COST, OF_UNKNOWN, SCORES
 from ttabench.store.record_values import BINS, OF_BINS, check_values
+from ttabench.store.record_values import CELL as CELL_FIELDS
 from ttabench.system.checked_lines import Damaged
 
 RIGHT = np.arange(200) % 2 == 0
@@ -29,14 +32,17 @@ DETAILS: dict[str, Any] = {
 
 
 def record(**details: Any) -> dict[str, Any]:
-    return {**measured(CELL, RIGHT).to_json(), "details": {**DETAILS, **details}}
+    stored = {"written": 1.0, "source": "", "details": {**DETAILS, **details}}
+    return {**measured(CELL, RIGHT).to_json(), **stored}
 
 
 def test_what_ttabench_writes_passes() -> None:
     check_values(record())
     check_values(record(unlabelled={}, calibration={}))
+    assert {*CELL_FIELDS.__struct_fields__} == {field.name for field in fields(Cell)}
     assert calibration.BINS == BINS
     assert DETAILS["calibration"].keys() == set(OF_BINS)
+    assert OF_UNKNOWN == CERTAINTIES
 
 
 @each("name, value", [("accuracy", 100.5), ("clean_accuracy", 100.5), ("clean_accuracy", -0.5)])
@@ -66,5 +72,5 @@ ROW = [1.0] * BINS
     ids=str,
 )  # fmt: skip
 def test_what_tables_and_plots_could_not_read_is_damaged(name: str, value: Any) -> None:
-    with pytest.raises(Damaged, match=f"its {name} is "):
+    with pytest.raises(Damaged, match=rf"its details\.{name}"):
         check_values(record(**{name: value}))

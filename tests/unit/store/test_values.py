@@ -478,13 +478,17 @@ def test_merged_shards_say_each_thing_once(store: Store, result: Result) -> None
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "words"),
     [
-        {"status": "done"}, {"written": "now"}, {"cell": {"extra": 1}}, {"cell": {"protocol": {"extra": 1}}},
+        ({"status": "done"}, "its status is done"), ({"written": "now"}, "its written is now"),
+        ({"cell": {"extra": 1}}, "its cell has an unknown extra"),
+        ({"cell": {"protocol": {"extra": 1}}}, "its cell.protocol has an unknown extra"),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_result_of_another_form_is_no_record(store: Store, result: Result, changed: dict[str, Any]) -> None:
+def test_a_result_of_another_form_is_no_record(
+    store: Store, result: Result, changed: dict[str, Any], words: str
+) -> None:
     path = fill(store, result)
     *head, record = lines(path)
     if "cell" in changed:
@@ -496,7 +500,8 @@ def test_a_result_of_another_form_is_no_record(store: Store, result: Result, cha
         with pytest.raises(UserError) as problem:
             store.latest(quick=quick)
         assert str(problem.value) == (
-            f"{path}, line 4, is not a record of ttabench; restore the file or move it out of the folder."
+            f"{path}, line 4, is not what ttabench wrote: {words}; restore the file or move it out of the "
+            "folder."
         )
 
 
