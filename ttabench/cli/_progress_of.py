@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import median
+from sys import intern
 from typing import Any
 
 from ttabench.errors import UserError
@@ -20,6 +22,7 @@ from ttabench.system.work_claims import FolderProcesses, Running, running
 
 STATES = ("done", "running", "failed", "stale", "missing", "n/a")
 OPEN = ("running", "failed", "stale", "missing")
+_NAMES_OF = itemgetter("label", "arch", "dataset", "method", "corruption")
 RowKey = tuple[str, str, str]
 """Method, architecture, dataset."""
 
@@ -223,13 +226,17 @@ def of_record(record: Record) -> State:
 
 
 def of_data(data: Any) -> State:
-    """The state of a cell that was stored just now."""
+    """The state of a cell that was stored just now.
+
+    A name that many cells share is one object, so that the memory of a record is free for the next one.
+    """
     cell = data["cell"]
+    label, arch, dataset, method, corruption = map(intern, _NAMES_OF(cell))
     state = {"ok": "done"}.get(data["status"], data["status"])
     reason = reason_and_place(data.get("reason", ""), data.get("details", {}))
     return State(
-        (cell["label"], cell["arch"], cell["dataset"]), cell["method"], cell["corruption"],
-        cell["severity"], cell["seed"], state, float(data.get("seconds", 0.0)), reason,
+        (label, arch, dataset), method, corruption, cell["severity"], cell["seed"], state,
+        float(data.get("seconds", 0.0)), reason,
     )  # fmt: skip
 
 

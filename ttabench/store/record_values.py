@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from operator import getitem
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, defstruct
+from msgspec import Meta, ValidationError, convert, defstruct
 
 from ttabench.cell import Scalar, Status
 from ttabench.errors import shortened
@@ -48,7 +48,7 @@ Before = Annotated[str, Meta(pattern=r"^.+-[0-9]{1,2}\Z")]
 """A cell of a history: corruption and severity."""
 
 
-def _table(kinds: Mapping[str, Any], needed: Collection[str] = (), more: bool = False) -> type[Struct]:
+def _table(kinds: Mapping[str, Any], needed: Collection[str] = (), more: bool = False) -> Any:
     """The type of a table with these fields; those that are not `needed` may be missing.
 
     more   whether it may have others.
@@ -83,7 +83,7 @@ OF_DETAILS = _table(
 RESULT = _table(
     {
         **{name: _number(*limits) for name, limits in RANGE_OF.items()},
-        "id": str, "cell": CELL, "status": Status, "source": str, "reason": str, "correct": str,
+        "id": str, "cell": CELL, "status": Status, "source": str, "reason": str, "correct": bytes,
         "details": OF_DETAILS,
     },
     needed=("id", "cell", "status", "source", "written"),
@@ -91,10 +91,13 @@ RESULT = _table(
 )  # fmt: skip
 
 
-def check_values(data: Mapping[str, Any]) -> None:
-    """Raises Damaged for a field that is missing or unknown, and for a value of another type or range."""
+def check_values(data: Mapping[str, Any]) -> bytes:
+    """The per-image correctness of a result, packed; b"" of none.
+
+    Raises Damaged for a field that is missing or unknown, and for a value of another type or range.
+    """
     try:
-        convert(data, RESULT)
+        correct: bytes | None = convert(data, RESULT).correct
     except ValidationError as problem:
         raise Damaged(_in_words(str(problem), data)) from None
     cell, details = data["cell"], data.get("details", {})
@@ -107,6 +110,7 @@ def check_values(data: Mapping[str, Any]) -> None:
         raise Damaged(f"its details.calibration has only {' and '.join(bins)}")
     if details.get("cost", {}).get("images") == 0:
         raise Damaged("its details.cost is that of 0 images")
+    return correct or b""
 
 
 def _in_words(problem: str, data: Mapping[str, Any]) -> str:

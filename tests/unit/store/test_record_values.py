@@ -45,6 +45,14 @@ def test_what_ttabench_writes_passes() -> None:
     assert OF_UNKNOWN == CERTAINTIES
 
 
+def test_the_correctness_of_images_comes_back_as_bits() -> None:
+    assert check_values(record()) == np.packbits(RIGHT).tobytes()
+    assert check_values({key: value for key, value in record().items() if key != "correct"}) == b""
+    for wrong in ("A", "QUJD=", "QU JD", "QUJé", None, [1]):
+        with pytest.raises(Damaged, match="its correct is "):
+            check_values(record() | {"correct": wrong})
+
+
 @each("name, value", [("accuracy", 100.5), ("clean_accuracy", 100.5), ("clean_accuracy", -0.5)])
 def test_a_number_beyond_its_range_is_damaged(name: str, value: float) -> None:
     with pytest.raises(Damaged, match=f"its {name} is {value}"):
