@@ -693,6 +693,22 @@ def test_images_that_real_weights_see_in_another_way_are_named(
     assert "does better" in warning
 
 
+def test_the_measurement_on_clean_images_is_followed(nets: None) -> None:
+    """It may take minutes on a CPU: 1,000 photographs, and some of them again, prepared in other ways."""
+    steps: list[tuple[str, int, int]] = []
+    brought = bring("mynets:build", Squares(), progress=lambda *step: steps.append(step))
+    size = Squares().test().images.nbytes
+    assert steps[0] == ("clean images for mynets:build on squares-c", size, size)
+    said, done, total = zip(*steps[1:], strict=True)
+    assert set(said) == {"the same images prepared in other ways for mynets:build on squares-c"}
+    assert list(done) == sorted(done)
+    assert set(total) == {0}
+    assert not brought.classifier._forward_hooks
+    steps.clear()
+    bring("mynets:build", Squares(), progress=lambda *step: steps.append(step))  # it is known by then
+    assert not steps
+
+
 def test_a_network_that_expects_bytes_is_told_so(shared: Path) -> None:
     file = shared / "data" / "weights" / "cifar10-resnet20.npz"
     data = RealImages(shared / "data", rows=1)

@@ -24,6 +24,7 @@ from ttabench.models.clean_accuracy import input_warning, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.input_trials import predictions
 from ttabench.models.model import Model
+from ttabench.models.passes_progress import following
 from ttabench.models.returned_logits import as_classifier, check_logits
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.training.plans import data_hash
@@ -83,8 +84,9 @@ class ExternalModel(Model):
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """The classifier with its weights, measured on the clean test images and stored in the cache.
 
-        ``note["warning"]`` of the result is a sentence for the user, or "". Raises UserError if the weights
-        are not available or do not fit.
+        `progress` is told of the download and of the measurement, both in bytes. ``note["warning"]`` of the
+        result is a sentence for the user, or "". Raises UserError if the weights are not available or do not
+        fit.
         """
         normalize = Normalize(*normalisation(self.normalize)) if self.normalize else None
         file = self.weights(progress)
@@ -102,9 +104,12 @@ class ExternalModel(Model):
         kept = self.recall(sha256)
         if kept and all(kept.note.get(name, "") == value for name, value in measured.items()):
             return kept
-        guesses = predictions(classifier.to(device), test, device)
+        classifier.to(device)
+        with following(classifier, f"clean images for {self}", test.images.nbytes, progress):
+            guesses = predictions(classifier, test, device)
         accuracy = 100 * float((guesses == test.labels).mean())
-        warning, close_to_chance = input_warning(classifier, test, guesses, claimed, device)
+        with following(classifier, f"the same images prepared in other ways for {self}", 0, progress):
+            warning, close_to_chance = input_warning(classifier, test, guesses, claimed, device)
         if close_to_chance:
             warning += self.if_close_to_chance
         note: dict[str, Any] = {
