@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.cases import each
 from tests.unit.conftest import SMALL, Run
 from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
+from ttabench.data.own.manifest import MANIFEST
+from ttabench.models.architectures.build import build
 from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
@@ -749,6 +753,44 @@ def test_a_model_of_ones_own(
     assert (output.code, "but 2 are given" in output.err) == (2, True)
     output = ttabench("sweep", "--archs", "resnet18", "--checkpoint", "x.pt", "--out", out, "--extend")
     assert (output.code, "x.pt" in output.err, output.err.count("\n")) == (2, True, 1)
+
+
+def test_images_and_weights_that_changed_since_are_noted(
+    ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(net_out.parent)
+    images, weights = Path("few-c-local") / "fog-5.npy", Path("own.safetensors")
+    (images.parent / MANIFEST).unlink()  # which makes generated files that were changed an error
+    net = build(
+        "resnet18_w8", dataset="few", num_classes=10, image_size=32, mean=(0.5,) * 3, std=(0.5,) * 3
+    ).net
+
+    def run() -> tuple[str, list[str]]:
+        save_file({name: value.contiguous() for name, value in net.state_dict().items()}, weights)
+        own = ("--datasets", "./few-c-local", "--archs", "resnet18_w8", "--checkpoint", weights)
+        output = ttabench(
+            "sweep", "--methods", "bn_stats", *own, "--corruptions", "fog", *HERE, "--out", "own"
+        )
+        assert output.code == 0, output.err
+        lines = output.err.splitlines()
+        cells = next(line for line in lines if line.startswith("2 cells: "))
+        return cells, [line for line in lines if line.startswith("Note: the ")]
+
+    assert run() == ("2 cells: 2 to run, 0 done.", [])
+    assert run() == ("2 cells: 0 to run, 2 done.", [])
+    np.save(images, np.load(images) ^ 1)
+    cells, notes = run()
+    assert cells == "2 cells: 2 to run, 0 done."
+    assert [note.partition(", so ")[0] for note in notes] == [
+        "Note: the images or labels of few-c-local are not those of 2 cells in own"
+    ]
+    next(net.parameters()).data += 1
+    cells, notes = run()
+    assert cells == "2 cells: 2 to run, 0 done."
+    assert [note.partition(", so ")[0] for note in notes] == [
+        "Note: the weights of resnet18_w8 are not those of 4 cells in own"
+    ]
+    assert run() == ("2 cells: 0 to run, 2 done.", [])
 
 
 def test_a_sweep_in_bfloat16_is_another_cell_and_says_so(ttabench: Run, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda
 from ttabench.sweep.few_batches import notes_on_few_batches
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
-from ttabench.sweep.other_weights import notes_on_other_weights
+from ttabench.sweep.other_inputs import notes_on_other_inputs
 from ttabench.sweep.resolve import Sweep
 from ttabench.sweep.typical_costs import note_on_costs
 
@@ -27,7 +27,7 @@ def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
     yield counts(agenda)
     if costs := note_on_costs(agenda.todo):
         yield f"Costs: {costs}"
-    for note in (*_notes(sweep, agenda), *notes_on_other_weights(agenda.todo, sweep.models, store)):
+    for note in (*_notes(sweep, agenda), *notes_on_other_inputs(agenda.todo, sweep.models, store)):
         yield f"Note: {note}"
 
 
