@@ -231,8 +231,8 @@ def test_progress_counts_up_to_the_end() -> None:
     seen: list[TrainingProgress] = []
     train("resnet18_w8", Bars(), on_progress=seen.append)
     assert [p.epoch for p in seen if p.step % 3 == 0] == [1, 2, 3]
-    assert (seen[-1].step, seen[-1].steps, seen[-1].seconds_left) == (9, 9, 0.0)
-    assert all(0 <= p.accuracy <= 100 and p.loss > 0 for p in seen)
+    assert (seen[-1].step, seen[-1].seconds_left) == (9, 0.0)
+    assert all(p.loss > 0 for p in seen)
 
 
 def test_bfloat16_is_used_where_asked_for_and_recorded() -> None:

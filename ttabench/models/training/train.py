@@ -48,16 +48,12 @@ EVALUATIONS = 10  # of the clean test set over a training run, for the learning 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """The state of a training run. `epoch` and `step` count from 1; accuracy (percent) and loss are those of
-    the training images of this epoch so far."""
+    """The state of a training run. `epoch` and `step` count from 1; the loss is that of this epoch so far."""
 
-    arch: str
     epoch: int
     epochs: int
     step: int
-    steps: int
     loss: float
-    accuracy: float
     seconds_left: float
 
 
@@ -140,9 +136,7 @@ class _Run:
                 loss, right = sums.tolist()
                 on_progress(
                     TrainingProgress(
-                        arch=self.plan.member.name, epoch=self.epoch + 1, epochs=self.recipe.epochs,
-                        step=step, steps=self.steps, loss=loss / i,
-                        accuracy=100 * right / (i * self.batch_size),
+                        epoch=self.epoch + 1, epochs=self.recipe.epochs, step=step, loss=loss / i,
                         seconds_left=(self.seconds + now - began) / step * (self.steps - step),
                     )
                 )  # fmt: skip
