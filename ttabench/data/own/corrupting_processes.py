@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +23,7 @@ from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError
 from ttabench.system.cores import available_cores
 from ttabench.system.files import writing
+from ttabench.system.interrupts import ctrl_c_waits
 from ttabench.system.variables import with_variables
 
 KERNELS = "OPENBLAS_CORETYPE"  # the variable by which OpenBLAS is told its kernels
@@ -62,7 +62,7 @@ def corrupted_files(tasks: Sequence[Task], processes: int) -> Generator[tuple[Ta
     ends_with, lifeline = context.Pipe(duplex=False)
     with _same_kernels(), ProcessPoolExecutor(processes, context, _prepare, (ends_with,)) as pool:
         try:
-            with _no_ctrl_c():
+            with ctrl_c_waits():
                 running = {pool.submit(_make, task): task for task in tasks}
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -77,19 +77,6 @@ def corrupted_files(tasks: Sequence[Task], processes: int) -> Generator[tuple[Ta
         finally:
             pool.shutdown(cancel_futures=True)
             lifeline.close()
-
-
-@contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Ctrl-C never reaches processes that are started now; it reaches this one after the block."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

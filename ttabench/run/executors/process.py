@@ -6,14 +6,13 @@ import multiprocessing as mp
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from ttabench.run.executors import Job, Limits, child
 from ttabench.system.cores import ONE_NUMPY_THREAD
+from ttabench.system.interrupts import ctrl_c_waits
 from ttabench.system.variables import with_variables
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
@@ -50,7 +49,8 @@ class WorkerProcess:
         self._oom_kills = oom_kills()
         # Python runs the top of the user's script in it before `child.main`, which reports variables that
         # cannot be set. CUDA reads CUDA_VISIBLE_DEVICES when it is first asked for a GPU.
-        with with_variables({**ONE_NUMPY_THREAD, **self._environment}), _ctrl_c_waits():
+        # A process that still imports would answer Ctrl-C with a traceback; `child.main` ignores it.
+        with with_variables({**ONE_NUMPY_THREAD, **self._environment}), ctrl_c_waits():
             self._process.start()
         theirs.close()  # so that the pipe ends with the process
         self.ready = False
@@ -123,23 +123,6 @@ class WorkerProcess:
             self._pipe.close()
         self._process = self._pipe = self.job = None
         self.finished, self.ready = set(), False
-
-
-@contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Block SIGINT for a process that is started inside the block, until :func:`child.main` ignores it there.
-
-    A process that still imports would answer Ctrl-C with a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # as on Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # Python starts it before the first process, and unblocks SIGINT then
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def describe(code: int | None, memory_ran_out: bool | None = None) -> str:
