@@ -67,13 +67,15 @@ def _variants(rows: pd.DataFrame) -> pd.Series[str]:
 
     Also those at other severities, which stand beside them in tables and curves; Source does not adapt.
     Online rows do not say that they are online, and settings that differ between the modes are not named.
+    Where a network has several weights, each of its rows says which: also a method that has one of them.
     """
     method = [*TABLE, "arch", "method"]
     beside = [name for name in method if name != "severity"]
+    network = [name for name in beside if name != "method"]
     adapts = rows["base"] != "source"
     offline = (rows["mode"] == "offline") & (rows.groupby(beside)["mode"].transform("nunique") > 1) & adapts
     parts = [
-        differences(rows, beside, ["checkpoint"]),
+        differences(rows, network, ["checkpoint"]),
         offline.map({True: "offline", False: ""}),
         differences(rows, [*beside, "mode"], ["batch_size", "epochs"]).where(adapts, ""),
         differences(rows, [*method, "mode"], ["pace_ratio"]),  # each sweep measures it

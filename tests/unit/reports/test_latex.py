@@ -439,7 +439,7 @@ def test_other_weights_or_settings_at_another_severity_are_another_line() -> Non
             "source",
             "checkpoint",
             "f" * 64,
-            ["Source (weights ffffffff)", "Source (weights weights-)", "TENT"],
+            ["Source (weights ffffffff)", "Source (weights weights-)", "TENT (weights weights-)"],
         ),
         ("tent", "config", '{"lr": 0.5}', ["Source", "TENT (lr=0.001)", "TENT (lr=0.5)"]),
         ("tent", "batch_size", 64, ["Source", "TENT (batch size 200)", "TENT (batch size 64)"]),

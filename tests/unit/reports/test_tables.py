@@ -567,6 +567,20 @@ def test_the_seconds_of_a_row_are_those_of_cells_with_a_number() -> None:
     assert np.isnan(seconds["sar"])
 
 
+def test_each_row_of_a_network_with_several_weights_names_its_own() -> None:
+    """Also a method that was measured with one of them: it stands between rows of the others."""
+    one, other = (
+        cells(methods, ("cct",), checkpoint=digit * 64)
+        for digit, methods in (("a", ("source", "tent")), ("b", ("source", "tent", "sar")))
+    )
+    alone = cells(("source", "tent"), ("resnet18",))
+    (table,) = tables.tables(pd.concat([one, other, alone], ignore_index=True))
+    names = {arch: [row.name for row in rows if row.measured] for arch, rows in table.archs().items()}
+    assert names["resnet18"] == ["Source", "TENT"]
+    a, b = "(weights aaaaaaaa)", "(weights bbbbbbbb)"
+    assert names["cct"] == [f"Source {a}", f"TENT {a}", f"Source {b}", f"SAR {b}", f"TENT {b}"]
+
+
 def test_a_cell_of_a_busy_machine_makes_no_row_slower() -> None:
     frame = cells(("source", "tent"), ("cct", "resnet18"), corruptions=("fog", "snow", "frost"))
     busy = (frame["method"] == "tent") & (frame["corruption"] == "fog")
