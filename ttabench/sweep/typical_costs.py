@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ttabench.cell import Cell
+from ttabench.registry import method
 
 PER_PASS: Mapping[str, float] = {
     "source": 1.0, "bn_stats": 1.2, "tent": 2.2, "eata": 2.4, "eta": 2.2, "sar": 4.7, "cotta": 35.0,
     "rotta": 5.9, "sotta": 3.8, "medbn": 3.0, "lame": 1.0, "t3a": 1.1, "deyo": 3.4, "memo": 61.0,
     "roid": 3.9, "shot": 3.2, "foa": 25.0, "neo": 1.0, "actmad": 4.5, "actmad_vit": 1.8, "come": 2.3,
     "rdumb": 2.3, "cmf": 3.6, "poem": 2.3, "ttac": 4.0, "aqr": 1.4, "coral": 3.2, "tca": 1.9,
-    "quantile": 3.8, "quantile_paper": 20.0, "quantile_strict": 21.0, "quantile_aqr": 4.0, "stack": 4.2,
+    "quantile": 3.8, "quantile_paper": 20.0, "quantile_strict": 21.0, "quantile_aqr": 4.0, "stack": 7.6,
     "quantile_selected": 4.2,
     "adacontrast": 7.5, "asr": 4.0, "note": 10.0, "spa": 7.0, "tea": 48.0,
 }  # fmt: skip
@@ -26,10 +27,16 @@ COSTLY = 10.0  # times Source, from which a person is told
 
 
 def passes(cell: Cell) -> int:
-    """Passes over the images before an offline method is scored; 0 online, and where it is not known."""
+    """Passes over the images before an offline method is scored; 0 online, and where it is not known.
+
+    Of a method that joins two, those of both: each has its own default.
+    """
     config: dict[str, Any] = dict(cell.config)
     if cell.protocol.mode != "offline":
         return 0
+    if {"first", "second"} <= config.keys():
+        own = (getattr(method(config[part]).Config(), "epochs", 1) for part in ("first", "second"))
+        return sum(cell.protocol.epochs or epochs for epochs in own)
     return int(cell.protocol.epochs or config.get("epochs") or 0)
 
 

@@ -6,6 +6,8 @@ import io
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
 
 import pytest
 from rich.console import Console
@@ -13,9 +15,12 @@ from rich.console import Console
 from tests.unit.stored_results import CELL
 from ttabench.protocol import Protocol
 from ttabench.registry import method_names
+from ttabench.store import Store
 from ttabench.sweep import typical_costs
 from ttabench.sweep.progress.display import Display, clock_left, shorten
 from ttabench.sweep.progress.pace import Pace
+
+ROOT = Path(__file__).resolve().parents[3]
 
 NEW = {"rmt", "rem", "dpcore"}  # not measured yet
 LONG = "quantile[per_class=1,information=0.1] · resnet18 · tinyimagenet-c · gaussian_noise-5 · seed 0"
@@ -141,6 +146,19 @@ def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep(
     assert note.startswith("quantile: about 38 times Source, on the networks of the reference results. ")
     assert typical_costs.note_on_costs([replace(CELL, method="tent", label="tent")]) == ""
     assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None
+
+
+def test_what_a_sweep_says_of_costs_is_about_what_was_measured() -> None:
+    """Within a factor of two on one network; so a method that makes ten passes is not said to make one."""
+    records = Store.at(ROOT / "results" / "reference" / "real-cifar10-resnet20").latest().values()
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        cell, cost = record.result.cell, record.data.get("details", {}).get("cost", {})
+        typical = typical_costs.typical_ratio(cell)
+        if cell.method != "source" and typical and "compute_ratio" in cost:
+            ratios.setdefault((cell.method, cell.protocol.mode), []).append(cost["compute_ratio"] / typical)
+    assert {"stack", "quantile", "cotta", "tent"} <= {method for method, _ in ratios}
+    assert {key: one for key, of in ratios.items() if not 0.5 < (one := median(of)) < 2} == {}
 
 
 def test_workers_share_what_is_left_and_one_item_is_not_shared() -> None:
