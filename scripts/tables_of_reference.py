@@ -233,8 +233,8 @@ def networks(report: Report) -> str:
         marked = (f"**{n}**" if base in best else n for base, n in zip(heads, numbers, strict=True))
         made.append(table_row([escape(where), *marked]))
     notes = words.join(
-        "Mean accuracy (%) over the corruptions. Bold: the best online method.",
-        f"{OFFLINE} {LEGEND[OFFLINE]}; the best of these is bold too."
+        "Mean accuracy (%) over the corruptions. Bold: the highest mean of the online methods, as printed.",
+        f"{OFFLINE} {LEGEND[OFFLINE]}; the highest of these is bold too."
         if any(map(_offline, heads.values()))
         else "",
     )

@@ -88,7 +88,13 @@ def _footer(ablation: Ablation) -> str:
         "Holm-corrected)"
     )
     best = bold if tested else "Bold: the best result, ties as printed"
-    return f"{best}. Underlined: the second best. Given of the source data: {', '.join(had)}{times}."
+    rows = list(ablation.rows.values())
+    return words.join(
+        f"{best}. Underlined: the second best.",
+        words.NOT_TESTED if evidence.untested_among(rows, ablation.table) else "",
+        words.WEAK if tested and any(row.about["seeds"] in words.FEW_SEEDS for row in rows) else "",
+        f"Given of the source data: {', '.join(had)}{times}.",
+    )
 
 
 def _notes(ablation: Ablation) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttabench_reports.compare.comparison import Comparison
-from ttabench_reports.compare.terminal import causes, named, p_text
+from ttabench_reports.compare.terminal import P_OF_FALL, causes, named, p_text
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _means(comparison: Comparison) -> Table:
     grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for name in ("dataset", "arch", "method"):
         grid.add_column(name, overflow="fold")
-    for name in (*_headings(comparison.names), "change", "p", "cells"):
+    for name in (*_headings(comparison.names), "change", P_OF_FALL, "cells"):
         grid.add_column(name, justify="right", overflow="fold")
     for row in comparison.means[comparison.means["cells"] > 0].to_dict("records"):
         numbers = (f"{row['before']:.2f}", f"{row['after']:.2f}", naming.points(row["change"], 2))

@@ -16,6 +16,8 @@ from ttabench_reports.words import naming
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+P_OF_FALL = "p (fall)"
+"""The heading of p-values: that of a rise is about 1, whatever its size."""
 WORDS = {
     "same": "the same", "moved": "rose or fell within the bound", "chance": "fell no more than by chance",
     "fell": "fell", "lost": "lost their number", "gained": "gained a number",
@@ -154,7 +156,7 @@ def _grid(heading: str, rows: pd.DataFrame, columns: tuple[str, str], limit: int
     grid = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for name in ("method", "arch", "dataset", "corruption" if "corruption" in rows else "cells"):
         grid.add_column(name, overflow="fold")
-    for name in ("before", "after", "change", "p"):
+    for name in ("before", "after", "change", P_OF_FALL):
         grid.add_column(name, justify="right", no_wrap=True)
     for row in rows.head(limit).to_dict("records"):
         what = (

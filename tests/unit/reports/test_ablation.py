@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tests.unit.conftest import Run
-from tests.unit.made_cells import cells, spoil
+from tests.unit.made_cells import cells, spoil, with_correctness
 from tests.unit.stored_results import fill
 from tests.unit.tex import compiled
 from ttabench.cell import Result
@@ -23,6 +23,7 @@ from ttabench.store import Store
 from ttabench_reports import ablation
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.formats.latex.floats import printed
+from ttabench_reports.sheets import words
 from ttabench_reports.tables.build import tables
 
 BATCHES, POINTS = (50, 128, 1000), (10, 20)
@@ -223,6 +224,21 @@ def test_ablations_of_several_weights_name_theirs(tmp_path: Path) -> None:
     alone = only(both[0])
     assert "weights" not in ablation.sheets.paper(alone, "name").caption
     assert set(ablation.lines(alone)["weights"]) == {""}
+
+
+def test_an_ablation_says_which_tests_are_weak_and_which_could_not_be_made() -> None:
+    settings = {"tent[a]": {"lr": 0.1}, "tent[b]": {"lr": 0.2}}
+    frame = with_correctness(configured(settings, seeds=range(7)), 100, {"tent[a]": 1.0})
+    theirs = frame["method"] == "tent[b]"
+    for kept, weak, untested in (
+        (frame["seed"] >= 0, False, False),
+        (frame["seed"] < 3, True, False),
+        (theirs ^ (frame["seed"] == 0), False, True),  # the other has the first seed alone
+    ):
+        footer = ablation.sheets.paper(only(frame[kept]), "name").footer
+        assert (words.WEAK in footer) == weak
+        assert (words.NOT_TESTED in footer) == untested
+    assert words.WEAK not in ablation.sheets.paper(only(configured(settings, seeds=range(3))), "n").footer
 
 
 def test_a_setting_named_like_a_column_does_not_replace_it() -> None:

@@ -91,12 +91,32 @@ def with_everything() -> Comparison:
 def test_everything_that_a_terminal_shows() -> None:
     shown = text(render(with_everything()))
     assert shown[0] == "Means that moved"
-    assert words(shown[1]) == ["method", "arch", "dataset", "cells", "before", "after", "change", "p"]
+    assert words(shown[1]) == [
+        "method",
+        "arch",
+        "dataset",
+        "cells",
+        "before",
+        "after",
+        "change",
+        "p",
+        "(fall)",
+    ]
     assert words(shown[3]) == [
         "tent", "cct", "digits-c,", "severity", "5", "2", "of", "3", "75.00", "72.75", "-2.25", "–",
     ]  # fmt: skip
     assert shown[4] == "Cells that fell by more than 1 point"
-    assert words(shown[5]) == ["method", "arch", "dataset", "corruption", "before", "after", "change", "p"]
+    assert words(shown[5]) == [
+        "method",
+        "arch",
+        "dataset",
+        "corruption",
+        "before",
+        "after",
+        "change",
+        "p",
+        "(fall)",
+    ]
     assert words(shown[7]) == [
         "tent", "cct", "digits-c,", "severity", "5", "fog,", "seed", "0", "75.00", "70.00", "-5.00", "–",
     ]  # fmt: skip
