@@ -106,8 +106,11 @@ class Model(ABC):
         text = f"{what} has {count} classes, but {data.name} has {data.num_classes}"
         if data.name.endswith(SUFFIX) and count > data.num_classes:
             text += (
-                ": make the dataset again with a folder of images for each class of the network, or from an "
-                f".npz file whose labels are the network's own indices, with an image of the last, "
+                ": give a network of your own that ends in a new nn.Linear with the rows of these classes "
+                "alone; or make the dataset again with a folder of images for each class of the network, or "
+                f"from an .npz file whose labels are the network's own indices, with an image of the last, "
                 f"{count - 1}"
             )
+        elif data.name.endswith(SUFFIX):
+            text += ": make the dataset again without the images of classes that the network does not know"
         return UserError(f"{text}.")

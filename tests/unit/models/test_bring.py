@@ -91,6 +91,18 @@ def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "def build(num_classes): return Quarters(num_classes)\n"
         "def wrapped(): return Classifier(Quarters(), last='fc', mean=(.1,) * 3, std=(.2,) * 3)\n"
         "def wide(**facts): return Quarters(num_classes=facts['num_classes'] + 1)\n"
+        "def narrow(): return Quarters(num_classes=3)\n"
+        "def rows():\n    import torch\n"
+        "    net = Quarters(num_classes=6)\n"
+        "    few = torch.nn.Linear(4, 4)\n"
+        "    few.load_state_dict({name: value[:4] for name, value in net.fc.state_dict().items()})\n"
+        "    net.fc = few\n"
+        "    return net\n"
+        "def cut():\n    import torch\n"
+        "    net = Quarters(num_classes=6)\n"
+        "    net.fc.weight = torch.nn.Parameter(net.fc.weight.data[:4])\n"
+        "    net.fc.bias = torch.nn.Parameter(net.fc.bias.data[:4])\n"
+        "    return net\n"
         "def guesses():\n"
         "    net = Quarters()\n"
         "    net.fc.weight.data.zero_()\n"
@@ -272,12 +284,19 @@ def test_other_class_counts_and_architectures_are_said_in_one_sentence(tmp_path:
     torch.save(hundred.net.state_dict(), file)
     with pytest.raises(UserError, match=r"hundred\.pth has 100 classes, but squares-c has 4\."):
         bring("cvt_2_4", Squares(), checkpoint=file)
-    with pytest.raises(UserError, match=r"4: .* for each class of the network, or .* of the last, 99\."):
+    with pytest.raises(UserError, match=r"4: .* new nn\.Linear .* each class of the network, .* last, 99\."):
         bring("cvt_2_4", OwnSquares(), checkpoint=file)
     with pytest.raises(
         UserError, match=r"mynets:wide has 5 classes, but squares-c-local has 4: .* the last, 4\."
     ):
         bring("mynets:wide", OwnSquares())
+    with pytest.raises(
+        UserError, match=r"3 classes, but squares-c-local has 4: .* without the images of classes"
+    ):
+        bring("mynets:narrow", OwnSquares())
+    assert bring("mynets:rows", OwnSquares()).clean_accuracy == 100.0
+    with pytest.raises(UserError, match=r"mynets:cut has 6 classes, .* ends in a new nn\.Linear"):
+        bring("mynets:cut", OwnSquares())  # its last layer still says that it has six outputs
     torch.save(small().net.state_dict(), file)
     with pytest.raises(UserError, match="is of another architecture"):
         bring("resnet20", Squares(), checkpoint=file)
