@@ -81,7 +81,10 @@ def _escaped(text: str, *also: str) -> str:
 
 
 def junit(comparison: Comparison) -> str:
-    """JUnit XML: a suite per architecture and data set, in it a case per mean and one for its cells."""
+    """JUnit XML: a suite per architecture and data set, in it a case per mean and one for its cells.
+
+    Each suite also has the warnings: a case that passes may be one of other data or weights.
+    """
     root = ElementTree.Element("testsuites", name="ttabench compare")
     cells = comparison.cells
     bad = cells[cells["verdict"].isin(comparison.bad)]
@@ -96,6 +99,8 @@ def junit(comparison: Comparison) -> str:
             failures += _case(suite, f"{name}: cells", [describe(cell) for cell in mine])
         suite.set("tests", str(2 * len(means)))
         suite.set("failures", str(failures))
+        if said := (*comparison.warnings, *comparison.stale):
+            ElementTree.SubElement(suite, "system-out").text = "\n".join(said)
     ElementTree.indent(root)
     text = "".join(c for c in ElementTree.tostring(root, encoding="unicode") if _allowed(c))
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'

@@ -321,6 +321,16 @@ def test_junit_is_xml_with_a_case_per_mean() -> None:
     assert failed["tent, severity 5: cells"].get("message") == "15 cells failed"
 
 
+def test_junit_has_the_warnings_of_cases_that_pass() -> None:
+    before, after = cells(("tent",)), cells(("tent",), checkpoint="d" * 64, stale=True)
+    suites = [*ElementTree.fromstring(junit(compare(before, after)))]
+    assert [suite.get("failures") for suite in suites] == ["0", "0"]
+    for suite in suites:
+        said = str(suite.findtext("system-out"))
+        assert "not the same weights: cct on digits-c, resnet18 on digits-c." in said
+        assert "30 cells of tent in the candidate" in said
+
+
 def test_junit_leaves_out_what_xml_cannot_hold() -> None:
     frame = cells(("tent",), ("cct",))
     outcome = compare(frame, spoil(frame, "failed", "a\x1b[31m\x00b\x0c", corruption="fog"))
