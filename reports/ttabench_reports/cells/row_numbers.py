@@ -32,8 +32,8 @@ class Numbers:
         self.reliabilities = reliabilities(frame)
         self.unknown = unknown_figures(frame)
         self.windows = windows(frame)
-        self.orders = orders(frame)
         self.several_orders = several_orders(frame)
+        self.orders = {row: of for row, of in orders(frame).items() if row not in self.several_orders}
         self.changed: dict[int, list[str]] = {}  # of the code, for rows with stale cells
         stale = frame.loc[frame["stale"], ["row", "stale_because"]].drop_duplicates()
         for row, because in stale.itertuples(index=False):

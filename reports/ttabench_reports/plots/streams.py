@@ -54,8 +54,9 @@ def _over_windows(row: Row, column: str) -> Curve:
 
 def _continual(table: Table) -> Iterator[Drawing]:
     measured = methods(table)
-    # Rows in another order of corruptions cannot share an axis.
-    every = [row.order for rows in measured.values() for row in rows if len(row.order) == len(table.main)]
+    # Rows in another order of corruptions cannot share an axis. Source has all orders of the methods.
+    whole = [row for rows in measured.values() for row in rows if len(row.order) == len(table.main)]
+    every = [row.order for row in whole if row.kind == "method"] or [row.order for row in whole]
     if not every:
         return
     order = max(dict.fromkeys(every), key=every.count)  # of equals the first
@@ -67,7 +68,8 @@ def _continual(table: Table) -> Iterator[Drawing]:
     left_out = {row.plain_name for rows in measured.values() for row in rows if not _follows(row, order)}
     meaning = "corruptions in the order of the stream; methods are not reset between them"
     if left_out:
-        meaning += f". In another order or not under all, so not drawn: {', '.join(sorted(left_out))}"
+        why = "In another order, in several or not under all"
+        meaning += f". {why}, so not drawn: {', '.join(sorted(left_out))}"
     for part in parts({arch: group for arch, group in panels.items() if group}):
         yield _drawing(table, part, "", "Corruption", meaning, order)
 

@@ -44,7 +44,7 @@ class Row:
     unknown   of a contaminated stream: how foreign images are told from test images, over the main
               corruptions; {} where a cell lacks it or its number, see :mod:`ttabench_reports.cells.unknown`.
     windows   accuracy over a long stream, by column.
-    order     of a continual sweep: the corruptions in the order of the stream.
+    order     of a continual sweep: the corruptions in the order of the stream; () where seeds differ in it.
     baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.
     whole     of Source over some of its seeds, which is not printed: the row with all of them, which is.
     of        of an increase row: the method's row.

@@ -572,7 +572,8 @@ def test_a_continual_row_in_another_order_is_named_below_the_stream() -> None:
     frame["history"] = frame["corruption"].map({"fog": "", "snow": "fog-5"})
     frame.loc[where(frame, method="eata"), "history"] = ["snow-5", ""]
     (drawing,) = drawn(Report(frame), "stream")
-    assert "so not drawn: EATA." in drawing.caption
+    assert "so not drawn: TENT." in drawing.caption
+    assert "In another order of corruptions than the other rows, which changes numbers: TENT" in drawing.caption
     assert len(drawing.figure.axes[0].lines) == 2
 
 
@@ -586,6 +587,22 @@ def test_a_continual_sweep_is_drawn_in_the_order_of_its_stream(few: Report) -> N
     assert any(
         np.array_equal(line.get_ydata(), expected) for axes in drawing.figure.axes for line in axes.lines
     )
+
+
+def test_a_curve_over_a_continual_sweep_has_one_order_of_corruptions() -> None:
+    """That of the most methods: not the order of Source, and none of a row whose seeds differ in it."""
+    one, other = ("fog", "snow", "frost"), ("frost", "fog", "snow")
+    parts = [
+        continual(cells((method,), ("cct",), seeds=(seed,)), order)
+        for method, seed, order in (
+            ("source", 0, one), ("tent", 0, one), ("tent", 1, other), ("sar", 0, other),
+        )
+    ]  # fmt: skip
+    (drawing,) = drawn(Report(pd.concat(parts, ignore_index=True)), "stream")
+    assert "not drawn: TENT." in drawing.caption
+    (axes,) = drawing.figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == naming.shorts(other)
+    assert len([line for line in axes.lines if len(line.get_xdata()) == 3]) == 2
 
 
 def test_windows_of_a_long_stream_are_merged_without_changing_their_mean(few: Report) -> None:
