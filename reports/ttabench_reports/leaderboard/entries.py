@@ -10,6 +10,7 @@ from typing import Any
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.given import given
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
@@ -175,8 +176,10 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
     """Time of adaptation over that of Source's forward pass, as in tables of costs, if the cells hold it.
 
     Else the median over that of Source's cells: seconds compare on one machine only, so NaN unless both ran
-    on the same one.
+    on the same one, and NaN where the row's own ran on several devices: their median is of neither.
     """
+    if "," in device(row):
+        return math.nan
     if not math.isnan(known := float(row.about["compute_ratio"])):
         return known
     if row.kind == "source":

@@ -36,7 +36,7 @@ class Found:
     seeds   how many seeds the accuracies are of: those that every measured corruption has, or the fewest.
     why     where a number is missing, the reason.
     stale   the ids of its cells that were measured with other code than is installed.
-    about   the last measured cell: settings, protocol, device.
+    about   the last measured cell: settings, protocol, device; its seconds are the median of all.
     over    how many corruptions the mean is over; 0 where there is none.
     """
 
@@ -145,6 +145,7 @@ class Ours:
             why, seeds = "no seed has all corruptions", int(measured.groupby("corruption").size().min())
         clean = float(measured["clean_accuracy"].iloc[-1])
         about = {str(name): value for name, value in measured.iloc[-1].items()}
+        about["seconds"] = float(measured["seconds"].median())
         stale = frozenset(measured.loc[measured["stale"], "cell_id"])
         return Found(values, clean, seeds, why, stale, about, len(main) if MEAN in values else 0)
 

@@ -390,6 +390,22 @@ def test_a_cell_of_a_busy_machine_changes_no_cost(tmp_path: Path) -> None:
         assert table["time_over_source"].to_dict() == {"source": 1.0, "tent": 3.0}
 
 
+def test_a_row_of_several_devices_has_no_cost(tmp_path: Path) -> None:
+    made = results({"source": 0.5, "tent": 0.7, "eata": 0.6})
+    made = [replace(r, details=r.details | {"cost": {"compute_ratio": 2.5}}) for r in made]
+    store = Store.create(tmp_path / "a", {"methods": ["source"]})
+    for device in ("cpu", "cuda"):
+        writer = store.writer(device)
+        for r in made:
+            elsewhere = r.cell.method == "tent" and r.cell.corruption == CORRUPTIONS[0]
+            if (device == "cuda") == elsewhere:
+                writer.append(r)
+        writer.close()
+    table = built(tmp_path / "site", tmp_path / "a").set_index("method")
+    assert np.isnan(table.loc["tent", "time_over_source"])
+    assert table.loc["eata", "time_over_source"] == 2.5
+
+
 def test_what_is_no_leaderboard(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
     with pytest.raises(UserError, match="named twice"):

@@ -153,6 +153,14 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     assert "measured on a processor" in sheet.notes[without[5].marks]
 
 
+def test_a_seed_on_a_busy_machine_makes_no_epoch_longer() -> None:
+    row = measured(
+        "tent", dataset="cifar100-c", corruptions=("gaussian_noise",), seeds=(0, 1, 2), seconds=2.0
+    )
+    row.loc[row["seed"] == 2, "seconds"] = 900.0
+    assert {line[0]: line for line in lines(sheets.time(ours(row)))}["TENT"][3] == "2.00"
+
+
 def test_the_table_of_times_says_of_how_many_images_they_are() -> None:
     """A rehearsal has fewer than the paper, and so may one row of a folder."""
     small, whole = (

@@ -573,7 +573,9 @@ def test_a_continual_row_in_another_order_is_named_below_the_stream() -> None:
     frame.loc[where(frame, method="eata"), "history"] = ["snow-5", ""]
     (drawing,) = drawn(Report(frame), "stream")
     assert "so not drawn: TENT." in drawing.caption
-    assert "In another order of corruptions than the other rows, which changes numbers: TENT" in drawing.caption
+    assert (
+        "In another order of corruptions than the other rows, which changes numbers: TENT" in drawing.caption
+    )
     assert len(drawing.figure.axes[0].lines) == 2
 
 
