@@ -23,8 +23,8 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import escape, table_row
 from ttabench_reports.words.naming import MEAN
 
-# Forward passes that a backward pass counts as, as in `ttabench.observe.cost`, which needs torch.
 BACKWARD = 2
+"""The work of a backward pass in forward passes: gradients of the activations and of the weights."""
 CLOSE = 1.0  # points below the best, within which the cheapest method is named
 FAMILIES = {  # by the first letters of a network's name
     "resnet": "convolutional, batch norm", "cct": "transformer with convolutions", "cvt": "transformer",
