@@ -7,7 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from ttabench.system.garbage_collection import frozen, paused
 
+
+@paused()
 def status(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
     watch: Annotated[bool, Option("--watch", help="Show it again and again until nothing is left.")] = False,
@@ -16,12 +19,10 @@ def status(
     from ttabench.cli._progress_of import Progress
     from ttabench.cli._status import print_status, watch_status
     from ttabench.store import Store
-    from ttabench.system.garbage_collection import frozen, paused
 
-    with paused():
-        progress = Progress(Store.at(results))
-    with frozen():
-        if watch:
+    progress = Progress(Store.at(results))
+    if watch:
+        with frozen():
             watch_status(progress)
-        else:
-            print_status(progress)
+    else:
+        print_status(progress)
