@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ttabench.errors import counted
 from ttabench.provenance.staleness import stale_reasons
 from ttabench_reports.cells.calibration import total
 from ttabench_reports.cells.row_numbers import Numbers
@@ -82,6 +83,9 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
                 unit = "corruptions" if numbers.seeds[number] == 1 else "corruptions in every seed"
                 row.remark(name, f"no mean: {whole} of {len(over)} {unit}")
     _say_once(row, (*main, *extra))
+    alarms = [any(text.startswith("alarm: ") for text in row.remarks.get(column, ())) for column in main]
+    if any(alarms) and not math.isnan(row.value(MEAN)):
+        row.remark(MEAN, f"alarm under {sum(alarms)} of {counted(len(main), 'corruption')}")
 
 
 def _say_once(row: Row, columns: tuple[str, ...]) -> None:

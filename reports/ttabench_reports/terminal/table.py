@@ -53,20 +53,17 @@ def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
 
 def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     """The means of all rows, and below them what their marks mean and how they were measured."""
-    notes, rows = Notes(), [(table, row) for table in built for row in table.rows if row.measured]
-    letters = ["".join(sorted({notes.letter(text) for text in _of_mean(*pair)})) for pair in rows]
+    notes, rows = Notes(), [row for table in built for row in table.rows if row.measured]
+    letters = [
+        "".join(
+            sorted({notes.letter(text) for column in (LABEL, MEAN) for text in row.remarks.get(column, ())})
+        )
+        for row in rows
+    ]
     yield means(means_of(built).assign(letters=letters))
-    for mark, text in (*legend_of(row for _, row in rows).items(), *notes.texts.items()):
+    for mark, text in (*legend_of(rows).items(), *notes.texts.items()):
         yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{words.join(words.measured(built), DIFFERENCES, words.remarks(built))}\n", style="dim")
-
-
-def _of_mean(table: Table, row: Row) -> Iterator[str]:
-    """What is remarked of a row and its mean. Alarms of single corruptions are counted."""
-    yield from (text for column in (LABEL, MEAN) for text in row.remarks.get(column, ()))
-    columns = [row.remarks.get(column, ()) for column in table.main]
-    if alarms := sum(any(text.startswith("alarm") for text in texts) for texts in columns):
-        yield f"alarm under {alarms} of {len(columns)} corruptions; the tables by corruption say which"
 
 
 def _parts(table: Table) -> Iterator[RenderableType]:

@@ -32,6 +32,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.formats.published import write as write_published
 from ttabench_reports.formats.selection import write as write_selection
+from ttabench_reports.sheets import means as sheets_of_means
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
@@ -446,7 +447,10 @@ def test_offline_stale_and_alarm_are_marked() -> None:
     assert built.notes.text(rows["cct", "tent"].letters["fog"]) == "alarm: 1 class is predicted"
     assert not np.isnan(rows["cct", "tent"].value("mean"))  # an alarm is a warning, the number stands
     assert built.notes.text(rows["cct", "tent"].letters[""]) == "since then a/nn.py changed"
-    assert [mark for mark, _ in built.legend(built.columns)] == ["†", "‡", "a", "b"]
+    assert built.notes.text(rows["cct", "tent"].letters["mean"]) == "alarm under 1 of 15 corruptions"
+    assert [mark for mark, _ in built.legend(built.columns)] == ["†", "‡", "a", "b", "c"]
+    (said,) = (text for text in sheets_of_means.summary(Report(frame)).notes.values() if "alarm" in text)
+    assert said == "alarm under 1 of 15 corruptions"
 
 
 def test_extra_corruptions_have_a_mean_of_their_own() -> None:
@@ -745,7 +749,8 @@ def test_one_letter_stands_for_one_kind_with_its_range() -> None:
     row = next(r for r in built.rows if (r.arch, r.method, r.kind) == ("cct", "tent", "method"))
     assert {row.letters[c] for c in ("fog", "snow", "contrast")} == {"a"}
     assert built.legend(built.columns) == [
-        ("a", "alarm: collapse: predictions have 1.2 to 3.2 effective classes and labels have 10.0")
+        ("a", "alarm: collapse: predictions have 1.2 to 3.2 effective classes and labels have 10.0"),
+        ("b", "alarm under 3 of 15 corruptions"),
     ]
     # An older record has the same alarm in other words.
     frame["alarm"] = frame["alarm"].where(
