@@ -60,39 +60,50 @@ class InstanceAwareBatchNorm(tta.AdaptiveBatchNorm):
 
     def _normalise(self, input: Tensor) -> Tensor:
         x = tta.widen(input)
-        mean, var = self.channel_statistics(x)
         shape = (1, -1, *(1,) * (x.dim() - 2))
-        mean, var = mean.view(shape), var.view(shape)
         locations = x[0, 0].numel()
+        of_images = image_statistics(x)
+        mean, var = (each.view(shape) for each in self.channel_statistics(*of_images, locations))
         if locations > 1:
-            mean, var = self.corrected(x, mean, var, locations)
-        out = (x - mean) * (var + self.eps).rsqrt()
-        out = out if self.weight is None else out * self.weight.view(shape)
-        return (out if self.bias is None else out + self.bias.view(shape)).to(input.dtype)
+            mean, var = self.corrected(*of_images, mean, var, locations)
+        scale = (var + self.eps).rsqrt()
+        scale = scale if self.weight is None else self.weight.view(shape) * scale
+        shift = -mean * scale if self.bias is None else self.bias.view(shape) - mean * scale
+        return torch.addcmul(shift, x, scale).to(input.dtype)  # keeps x alone for the gradient
 
-    def channel_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """μ̄ and σ̄² (C,)."""
+    def channel_statistics(self, means: Tensor, variances: Tensor, locations: int) -> tuple[Tensor, Tensor]:
+        """μ̄ and σ̄² (C,); in train mode those of the batch, from the statistics of its images."""
         running_mean, running_var = self.running_mean, self.running_var
         assert running_mean is not None
         assert running_var is not None
         if not self.training:
             return running_mean, running_var
-        mean, var = tta.channel_moments(x)
+        mean = means.mean(dim=0).flatten()
+        var = (variances.mean(dim=0) + means.var(dim=0, correction=0)).flatten()
+        count = len(means) * locations
         with torch.no_grad():
-            _, unbiased = tta.channel_moments(x, "unbiased")
+            unbiased = var * (count / max(1, count - 1))
             self.running_mean = torch.lerp(running_mean, mean.to(running_mean.dtype), self.mix)
             self.running_var = torch.lerp(running_var, unbiased.to(running_var.dtype), self.mix)
         return mean, var
 
-    def corrected(self, x: Tensor, mean: Tensor, var: Tensor, locations: int) -> tuple[Tensor, Tensor]:
+    def corrected(
+        self, means: Tensor, variances: Tensor, mean: Tensor, var: Tensor, locations: int
+    ) -> tuple[Tensor, Tensor]:
         """μ and σ² of each image: (B, C, 1, …)."""
-        places = tuple(range(2, x.dim()))
-        var_of_image, mean_of_image = torch.var_mean(x, dim=places, correction=0, keepdim=True)
         error_of_mean = (var / locations).sqrt()
         error_of_var = var * (2 / (locations - 1)) ** 0.5
-        mean = mean + softshrink(mean_of_image - mean, self.alpha * error_of_mean)
-        var = var + softshrink(var_of_image - var, self.alpha * error_of_var)
+        mean = mean + softshrink(means - mean, self.alpha * error_of_mean)
+        var = var + softshrink(variances - var, self.alpha * error_of_var)
         return mean, var.clamp_min(0)
+
+
+def image_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """μ̃ and σ̃² of activations (B, C, …), over the locations of each image: two of (B, C, 1, …)."""
+    if x.dim() == 2:
+        return x, torch.zeros_like(x)
+    variances, means = torch.var_mean(x, dim=tuple(range(2, x.dim())), correction=0, keepdim=True)
+    return means, variances
 
 
 def use_instance_aware_batch_norm(model: nn.Module, alpha: float, momentum: float) -> None:

@@ -119,10 +119,10 @@ class SPA(tta.NormAdapter[SPAConfig]):
             logits: Tensor = self.model(x)
         pixels = 2 * x - 1
         masked = without_low_frequencies(pixels, self.config.mask)
-        loss = self.consistency(masked, logits) + self.consistency(noisy(pixels, self.amounts), logits)
         self.optimizer.zero_grad()
         self.amounts_optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        torch.autograd.backward(self.consistency(masked, logits))  # one graph in memory at a time
+        torch.autograd.backward(self.consistency(noisy(pixels, self.amounts), logits))
         self.optimizer.step()
         self.raise_amounts()
         return logits.detach()

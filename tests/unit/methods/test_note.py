@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.unit.methods.kept_for_gradients import most_kept
 from ttabench import nn as tta
 from ttabench.conformance.nets import images, nets
 from ttabench_methods.memory import PBRS, Item
@@ -73,16 +74,30 @@ def test_one_location_has_no_statistics_of_its_own() -> None:
     assert torch.allclose(model(x), plain(x))
 
 
-def test_a_step_moves_the_running_statistics_as_torch_does() -> None:
+def test_a_step_learns_and_moves_the_running_statistics_as_torch_does() -> None:
     model, plain = layer(alpha=1e9)
     tta.set_norm_mode(model, train=True)
     plain.momentum = 0.01
     plain.train()
     x = torch.randn(8, 3, 4, 4, dtype=torch.float64) + 2
-    assert torch.allclose(model(x), plain(x))
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, expected, direction = model(ours), plain(theirs), torch.randn_like(x)
+    assert torch.allclose(out, expected)
     made = model[1]
     assert torch.allclose(made.running_mean, plain.running_mean)
     assert torch.allclose(made.running_var, plain.running_var)
+    out.backward(direction)
+    expected.backward(direction)
+    assert torch.allclose(ours.grad, theirs.grad)
+    assert torch.allclose(made.weight.grad, plain.weight.grad)
+    assert torch.allclose(made.bias.grad, plain.bias.grad)
+
+
+def test_activations_are_kept_once_for_the_gradient() -> None:
+    model, _ = layer()
+    tta.set_norm_mode(model, train=True)
+    x = torch.randn(8, 3, 32, 32, dtype=torch.float64).requires_grad_()
+    assert x.nbytes <= most_kept(lambda: model(x)) < 1.1 * x.nbytes
 
 
 def test_softshrink_is_that_of_torch() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.unit.methods.kept_for_gradients import most_kept
 from ttabench.classifier import Architecture, Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench_methods.spa import SPA, SPAConfig, noisy, symmetric_mask, without_low_frequencies
@@ -102,6 +103,14 @@ def test_a_batch_is_a_step_down_for_the_network_and_up_for_the_noise(net: Classi
         torch.testing.assert_close(method.predictor, twin.predictor)
         for name, p in method.parameters.items():
             torch.testing.assert_close(p, twin.parameters[name])
+
+
+def test_one_deteriorated_image_is_kept_for_the_gradient_at_a_time(net: Classifier) -> None:
+    method = prepared(net)
+    x = images(10, seed=2).double()
+    logits = method.model(x).detach()
+    alone = most_kept(lambda: method.consistency(noisy(2 * x - 1, method.amounts), logits))
+    assert most_kept(lambda: method.adapt(x)) < 1.1 * alone
 
 
 def divergence(method: SPA, pixels: Tensor, target: Tensor) -> Tensor:
