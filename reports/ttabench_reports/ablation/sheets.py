@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ttabench_reports.ablation.find import Ablation, Point, letters, rows_of_cross
-from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.places import places, untested_among
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
 from ttabench_reports.tables.rows import DASH
@@ -53,7 +53,7 @@ def _cell(ablation: Ablation, point: Point) -> Entry:
     marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
     if math.isnan(value):
         return Entry(row.words.get(MEAN, DASH), marks=marks)
-    marked = evidence.places(list(ablation.rows.values()), ablation.table, MEAN)
+    marked = places(list(ablation.rows.values()), ablation.table, MEAN)
     place: Emphasis = next((place for other, place in marked if other is row), "")
     return Entry(words.number(value), row.spread(MEAN), marks, place)
 
@@ -91,7 +91,7 @@ def _footer(ablation: Ablation) -> str:
     rows = list(ablation.rows.values())
     return words.join(
         f"{best}. Underlined: the second best.",
-        words.NOT_TESTED if evidence.untested_among(rows, ablation.table) else "",
+        words.NOT_TESTED if untested_among(rows, ablation.table) else "",
         words.WEAK if tested and any(row.about["seeds"] in words.FEW_SEEDS for row in rows) else "",
         f"Given of the source data: {', '.join(had)}{times}.",
     )

@@ -1,309 +1,29 @@
-"""How sure the tables' numbers are, from the stored per-image correctness.
-
-Offline and online rows are never ranked against each other: Source stands in both groups. Neither are rows of
-different weights: they are other classifiers, each with its own Source.
-"""
+"""How sure the means of a table are: intervals, tests against Source and against the best, ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from ttabench.system.garbage_collection import paused
-from ttabench_reports.cells.frames import spell
 from ttabench_reports.evidence import stats
+from ttabench_reports.evidence.groups import groups
+from ttabench_reports.evidence.once_per_table import once_per_table
+from ttabench_reports.evidence.paired_rows import paired_with, stands_for_all_seeds, with_baselines
+from ttabench_reports.evidence.places import ALPHA
 from ttabench_reports.tables.table import Row, Table
-from ttabench_reports.words.naming import MEAN, MIXED
+from ttabench_reports.words.naming import MEAN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Place = Literal["best", "second"]
-ALPHA = 0.05
 LEAST_IMAGES = 3
 """Images that differ from the others, for an interval: it holds in 94 of 100 cases with 3, in 86 with 2."""
-
-
-Column = tuple[str, ...]
-T = TypeVar("T")
-
-
-def once_per_table(made: Callable[[Table], T]) -> Callable[[Table], T]:
-    """`made`, which is called once for each table; its result lives as long as the table."""
-    known: WeakKeyDictionary[Table, T] = WeakKeyDictionary()
-
-    @wraps(made)
-    def of_table(table: Table) -> T:
-        if table not in known:
-            known[table] = made(table)
-        return known[table]
-
-    return of_table
-
-
-class Paired:
-    """The paired tests among the rows of one architecture, which share the images of a table.
-
-    Two rows are paired over the seeds that both have. Source with one seed is paired with everything where it
-    is the same for all seeds: not where images are held out, nor in the stream `mixed`. Where images are held
-    out, each seed has its own images; there only rows with the same single seed are paired.
-    """
-
-    def __init__(self, rows: Sequence[Row], columns: Sequence[Column]) -> None:
-        self._rows = [row for row in rows if row.measured and row.correct]
-        self._moments: dict[Column, list[tuple[dict[int, int], stats.Moments]]] = {}
-        self._first = columns[0]
-        self._right: dict[int, NDArray[Any]] = {}
-        for n in sorted({row.about["n_images"] for row in self._rows if row.about["n_images"] > 1}):
-            same = [row for row in self._rows if row.about["n_images"] == n]
-            for seeds in _common_seeds(row.about["seed_names"] for row in same):
-                chosen = [row for row in same if _has(row, seeds)]
-                if chosen and not (len(seeds) > 1 and chosen[0].about["held_out"]):
-                    self._measure(chosen, seeds, n, columns)
-
-    def _measure(
-        self, rows: Sequence[Row], seeds: tuple[int, ...], n: int, columns: Sequence[Column]
-    ) -> None:
-        single = {c: None for column in columns for c in column}
-        totals = {
-            column: np.zeros((len(rows), len(seeds), n), np.uint8) for column in columns if len(column) > 1
-        }
-        whole = {column: set(range(len(rows))) for column in columns}
-        for corruption in single:
-            values = np.zeros((len(rows), len(seeds), n), np.uint8)
-            known = set()
-            for k, row in enumerate(rows):
-                packed = _packed(row, corruption, seeds, n)
-                if packed is not None:
-                    values[k] = np.unpackbits(packed, axis=1, count=n)
-                    known.add(k)
-            for column in columns:
-                if column == (corruption,):
-                    self._keep(column, rows, known, seeds, values)
-                elif corruption in column:
-                    totals[column] += values
-                    whole[column] &= known
-        for column, total in totals.items():
-            self._keep(column, rows, whole[column], seeds, total)
-
-    def _keep(
-        self, column: Column, rows: Sequence[Row], known: set[int], seeds: tuple[int, ...],
-        values: NDArray[np.uint8],
-    ) -> None:  # fmt: skip
-        """Of the `known` rows; of those with exactly these seeds also what :meth:`share` needs.
-
-        values  (rows, seeds, n), counts.
-        """
-        smallest = np.min_scalar_type(len(column) * len(seeds))  # as each row has one for each image
-        chosen = sorted(known)
-        if chosen:
-            places = {id(rows[k]): at for at, k in enumerate(chosen)}
-            self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
-        for k in chosen if column == self._first else ():
-            if rows[k].about["seed_names"] == seeds:
-                self._right[id(rows[k])] = values[k].sum(axis=0, dtype=smallest)
-
-    def p_values(self, first: Row, others: Sequence[Row], column: Column) -> list[float]:
-        """Of the tests that a row and each of the others have the same mean over a column.
-
-        NaN for a test that cannot be made.
-        """
-        p = [math.nan] * len(others)
-        for places, moments in self._moments.get(column, ()):
-            if id(first) not in places:
-                continue
-            able = [k for k, row in enumerate(others) if id(row) in places and math.isnan(p[k])]
-            if able:
-                a, b = places[id(first)], [places[id(others[k])] for k in able]
-                if len(column) == 1 and moments.sums.shape[1] == 1:
-                    values = stats.mcnemar(*moments.discordant(a, b))
-                else:
-                    values = moments.p_values(a, b)
-                for k, value in zip(able, values.tolist(), strict=True):
-                    p[k] = value
-        return p
-
-    def spread(self, row: Row, minus: Row | None, column: Column) -> stats.Spread | None:
-        """Of the number of corruptions of a column under which an image was right, or of its difference."""
-        for places, moments in self._moments.get(column, ()):
-            if id(row) in places and (minus is None or id(minus) in places):
-                return moments.spread(places[id(row)], None if minus is None else places[id(minus)])
-        return None
-
-    def is_lower(self, row: Row, other: Row, column: Column) -> bool:
-        """Whether a row's mean over a column and the seeds of both is below the other's, or not known."""
-        for places, moments in self._moments.get(column, ()):
-            if id(row) in places and id(other) in places:
-                return moments.is_lower(places[id(row)], places[id(other)])
-        return True
-
-    def share(self, row: Row) -> NDArray[np.float32] | None:
-        """Share of the first column's corruptions, and of the seeds, under which each image was right."""
-        if (right := self._right.get(id(row))) is None:
-            return None
-        mean = right.astype(np.float32) / np.float32(len(row.about["seed_names"]))
-        return mean / np.float32(len(self._first))
-
-
-def _common_seeds(stored: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The seeds of each row, and those that two rows share; the most first, so that a pair uses all."""
-    own = {*stored}
-    common = {tuple(sorted({*a} & {*b})) for a in own for b in own}
-    return sorted(common - {()}, key=lambda seeds: (-len(seeds), seeds))
-
-
-def _for_all_seeds(row: Row) -> bool:
-    """Whether a row is Source, measured with one seed that stands for all of them."""
-    if row.kind != "source" or row.whole is not None or len(row.about["seed_names"]) != 1:
-        return False
-    return not row.about["held_out"] and MIXED not in row.correct
-
-
-def _has(row: Row, seeds: tuple[int, ...]) -> bool:
-    stored = row.about["seed_names"]
-    if stored == seeds or _for_all_seeds(row):
-        return True
-    return not row.about["held_out"] and set(seeds) <= set(stored)
-
-
-def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:
-    """Packed correctness (seeds, bytes); None unless every seed has it."""
-    bits = row.correct.get(corruption, {})
-    stored = row.about["seed_names"]
-    wanted = [bits.get(seed if seed in bits or len(stored) > 1 else stored[0], b"") for seed in seeds]
-    size = (n + 7) // 8
-    if set(stored) - set(bits) or any(len(b) != size for b in wanted):
-        return None
-    return np.frombuffer(b"".join(wanted), np.uint8).reshape(len(seeds), size)
-
-
-def with_baselines(rows: Iterable[Row]) -> list[Row]:
-    """`rows`, and what they are compared with where that is not printed (:attr:`Row.whole`), each once."""
-    listed = list(rows)
-    unprinted = [row.baseline for row in listed if row.baseline and row.baseline.whole]
-    return list({id(row): row for row in (*listed, *unprinted)}.values())
-
-
-@once_per_table
-def _paired(table: Table) -> dict[str, Paired]:
-    columns = list(dict.fromkeys([table.main, *map(table.over, table.columns)]))
-    return {arch: Paired(with_baselines(rows), columns) for arch, rows in table.archs().items()}
-
-
-def paired_with(row: Row, table: Table) -> Paired:
-    """The paired tests among the rows of one row's architecture."""
-    return _paired(table)[row.arch]
-
-
-def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows of one architecture that may be ranked against each other, with Source.
-
-    They share weights and mode; of the same weights, those of online methods come first.
-    """
-    by_weights: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.measured:
-            by_weights.setdefault(str(row.about["checkpoint"]), []).append(row)
-    for ours in by_weights.values():
-        for offline in (False, True):
-            group = [row for row in ours if row.kind == "source" or row.offline == offline]
-            if any(row.kind == "method" for row in group):
-                yield group
-
-
-def which_weights(group: Sequence[Row], among: Sequence[Sequence[Row]]) -> str:
-    """``weights 1a2b3c4d``, if the groups of an architecture do not all have the same; "" if they do."""
-    several = len({row.about["checkpoint"] for rows in among for row in rows}) > 1
-    return spell("checkpoint", group[0].about["checkpoint"]) if several else ""
-
-
-@once_per_table
-def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
-    """(id of row, column) → ``best`` or ``second`` among the rows of the same weights and mode.
-
-    Best is the highest number, and each that does not differ from it in a paired test (Holm-corrected over
-    the group, at 5 %), that is higher over the seeds of both, or that prints the same; second is the highest
-    method of the rest, with its ties. What prints no higher than Source is not second.
-    Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
-    A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
-    """
-    by_row: dict[tuple[int, str], Place] = {}
-    marked: set[int] = set()  # Source rows of groups before; Source is marked as one of its first group
-    for rows in table.archs().values():
-        for group in groups(rows):
-            for column in table.columns:
-                for row, place in places(group, table, column):
-                    if id(row) not in marked:
-                        by_row[id(row), column] = place
-            marked |= {id(row) for row in group if row.kind == "source"}
-    return by_row
-
-
-def best_places(table: Table) -> set[tuple[int, str]]:
-    """(id of row, column) of what is best, ties included; offline and online rows apart."""
-    return {key for key, place in places_of_table(table).items() if place == "best"}
-
-
-def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Place]]:
-    """Best and second of these rows in one column, see :func:`places_of_table`."""
-    able = [row for row in rows if not math.isnan(row.value(column)) and column not in row.partial]
-    if len(able) < 2:
-        return []
-    best = _with_ties(able, table, column)
-    rest = [row for row in able if all(row is not other for other in best)]
-    source = max((row.printed(column) for row in able if row.kind == "source"), default=-math.inf)
-    second = [
-        row for row in (_with_ties(rest, table, column) if rest else []) if row.printed(column) > source
-    ]
-    return [(row, "best") for row in best] + [(row, "second") for row in second]
-
-
-def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
-    """The highest row first, then those that are no different from it."""
-    top = max(rows, key=lambda row: row.value(column))
-    others = [row for row in rows if row is not top]
-    paired, over, printed = paired_with(top, table), table.over(column), top.printed(column)
-    p = stats.holm(paired.p_values(top, others, over))
-
-    return [top] + [
-        row
-        for row, adjusted in zip(others, p, strict=True)
-        # By the seeds that both have: where these are other images, so may be the order of the means.
-        if adjusted >= ALPHA or row.printed(column) == printed or not paired.is_lower(row, top, over)
-    ]
-
-
-@once_per_table
-def untested(table: Table) -> frozenset[int]:
-    """Ids of the rows whose mean could not be tested against the best of their weights and mode."""
-    every = [untested_among(group, table) for rows in table.archs().values() for group in groups(rows)]
-    return frozenset().union(*every)
-
-
-def untested_among(rows: Sequence[Row], table: Table) -> set[int]:
-    """Ids of the methods among these rows with a mean that cannot be tested against the highest.
-
-    They have other seeds or images, or no correctness. None in a table without any correctness: there all
-    ties are as printed.
-    """
-    able = [row for row in rows if not math.isnan(row.value(MEAN))]
-    if not able or not any(row.correct for row in table.rows):
-        return set()
-    return untested_against(max(able, key=lambda row: row.value(MEAN)), able, table)
-
-
-def untested_against(one: Row, rows: Sequence[Row], table: Table) -> set[int]:
-    """Ids of the methods among these rows, which have a mean, that cannot be tested against `one`."""
-    others = [row for row in rows if row is not one and row.kind == "method"]
-    p = paired_with(one, table).p_values(one, others, table.main)
-    return {id(row) for row, value in zip(others, p, strict=True) if math.isnan(value)}
 
 
 @dataclass
@@ -410,7 +130,7 @@ def _against_source(rows: Sequence[Row], table: Table, by_row: dict[int, Finding
 
 def _has_seeds_of(base: Row, row: Row) -> bool:
     """Whether Source has every seed of a row; if not, a test is not about the printed increase."""
-    return _for_all_seeds(base) or {*row.about["seed_names"]} <= {*base.about["seed_names"]}
+    return stands_for_all_seeds(base) or {*row.about["seed_names"]} <= {*base.about["seed_names"]}
 
 
 def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
-from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected
@@ -145,7 +145,7 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
     able.sort(key=lambda row: _falling(row.value(MEAN)))
     found: list[set[int]] = []
     for row in able:
-        found.append(evidence.untested_against(row, able, table))
+        found.append(untested_against(row, able, table))
         if not found[-1]:
             break
     return min(found, key=len, default=set())
@@ -159,13 +159,13 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
     """id of row → rank of its mean. Rows of one protocol and the same weights.
 
     Rank 1 is the highest mean and every one that does not differ from it significantly (see
-    :func:`evidence.places`). The next rank is found in the same way among the rest, and so on. A row without
+    :func:`places`). The next rank is found in the same way among the rest, and so on. A row without
     a complete mean has no rank.
     """
     rest = [row for row in rows if not math.isnan(row.value(MEAN))]
     ranks: dict[int, int] = {}
     while rest:
-        best = [row for row, place in evidence.places(rest, table, MEAN) if place == "best"] or rest
+        best = [row for row, place in places(rest, table, MEAN) if place == "best"] or rest
         rank = len(ranks) + 1
         ranks |= {id(row): rank for row in best}
         rest = [row for row in rest if id(row) not in ranks]

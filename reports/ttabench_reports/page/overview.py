@@ -11,6 +11,7 @@ import pandas as pd
 
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import Given, given
+from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
@@ -76,7 +77,7 @@ def lines(chosen: Selected) -> list[Line]:
         for row in table.rows:
             if row.measured:
                 finding, had = findings[id(row)], given(row.about)
-                place = evidence.places_of_table(table).get((id(row), MEAN), "")
+                place = places_of_table(table).get((id(row), MEAN), "")
                 listed.append(Line(
                     table, row, chosen.numbers[id(row)], cards.card_id(table, row), had, finding,
                     source_data(had), _state(row, table), place,

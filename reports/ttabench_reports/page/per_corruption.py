@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.page.overview import floor, source_data
 from ttabench_reports.page.render import exact
 from ttabench_reports.page.selected import Selected

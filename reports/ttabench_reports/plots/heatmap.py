@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.collections import PolyCollection
 from numpy.typing import NDArray
 
-from ttabench_reports.evidence.findings import best_places
+from ttabench_reports.evidence.places import best_places
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import marks, protocol
 from ttabench_reports.plots.numbers import Number, Numbers

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ttabench.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
-from ttabench_reports.evidence.findings import groups
+from ttabench_reports.evidence.groups import groups
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Group, Head, Line, Sheet

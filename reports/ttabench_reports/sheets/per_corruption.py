@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ttabench_reports.evidence.findings import places_of_table
+from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.tables.table import Row, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ttabench_reports.evidence.findings import places_of_table, untested
+from ttabench_reports.evidence.places import places_of_table, untested
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table, legend_of

@@ -10,7 +10,7 @@ from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import Place, untested
+from ttabench_reports.evidence.places import Place, untested
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Sheet, by_column
 from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import LABEL, Row, Table

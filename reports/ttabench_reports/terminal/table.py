@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ttabench.errors import counted
 from ttabench_reports.cells.set_by_users import SET, set_by_users
-from ttabench_reports.evidence.findings import places_of_table
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
+from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table, legend_of

@@ -13,8 +13,9 @@ from which_method import rankings, summary
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench_reports.evidence import findings as evidence
-from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import best_places, paired_with, places_of_table
+from ttabench_reports.evidence import paired_rows, places, stats
+from ttabench_reports.evidence.paired_rows import paired_with
+from ttabench_reports.evidence.places import best_places, places_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.sheets import means, words
@@ -130,7 +131,7 @@ def test_what_prints_as_the_best_is_best_and_what_prints_as_source_is_not_second
         return {name: places_of_table(table).get((id(row(table, name)), "mean")) for name in accuracy}
 
     monkeypatch.setattr(
-        evidence.Paired, "p_values", lambda self, first, others, column: [p_value] * len(others)
+        paired_rows.Paired, "p_values", lambda self, first, others, column: [p_value] * len(others)
     )
     assert places(source=70.0, tent=78.26, eata=78.34, sar=78.24) == {
         "source": None, "tent": "best", "eata": "best", "sar": "second"
@@ -368,7 +369,7 @@ def test_a_row_that_cannot_be_tested_against_the_best_has_a_footnote() -> None:
     plain.loc[sar, "correct"] = b""
     for made, named in ((whole, []), (apart, ["sar"]), (plain, ["sar"]), (whole.assign(correct=b""), [])):
         table = one(made)
-        assert [r.method for r in table.rows if id(r) in evidence.untested(table)] == named
+        assert [r.method for r in table.rows if id(r) in places.untested(table)] == named
         sheet = means.summary(Report(made))
         assert ("could not be tested against the best" in sheet.footer) is bool(named)
         notes = [text for _, text in sheet.used_notes]
@@ -508,11 +509,11 @@ def test_what_differs_from_the_best_is_not_marked_as_best(monkeypatch: pytest.Mo
     table = one(frame)
     p_values = {"source": 0.04, "eata": 0.03}  # Source is one of the two tests: Holm makes 0.06 of 0.03
     monkeypatch.setattr(
-        evidence.Paired, "p_values",
+        paired_rows.Paired, "p_values",
         lambda self, first, others, column: [p_values.get(other.method, 0.5) for other in others],
     )  # fmt: skip
     finding = evidence.findings(table)[id(row(table, "eata"))]
-    assert (finding.p_best >= evidence.ALPHA) is ((id(row(table, "eata")), "mean") in best_places(table))
+    assert (finding.p_best >= places.ALPHA) is ((id(row(table, "eata")), "mean") in best_places(table))
 
 
 def test_the_caption_says_over_which_tests_p_values_are_corrected() -> None:

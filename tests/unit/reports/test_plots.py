@@ -297,7 +297,7 @@ def test_the_heat_map_says_every_number_or_why_not(frame: pd.DataFrame) -> None:
     assert {naming.title(c) for c in CORRUPTIONS} <= set(output)
     assert "exceptions: table of protocols" in drawing.caption
     dots = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "."]
-    assert [len(np.asarray(line.get_xdata())) for line in dots] == [1]  # the alarm
+    assert [len(np.asarray(line.get_xdata())) for line in dots] == [2]  # the alarm, and the mean with it
     assert "A dot: an alarm" in drawing.caption
 
 

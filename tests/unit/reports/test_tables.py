@@ -26,8 +26,8 @@ from ttabench_reports import ablation, published
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence import given as given_
-from ttabench_reports.evidence.findings import best_places
 from ttabench_reports.evidence.means import means as means_of
+from ttabench_reports.evidence.places import best_places
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.formats.published import write as write_published
