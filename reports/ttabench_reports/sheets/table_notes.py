@@ -26,7 +26,12 @@ class TableNotes:
 
     @property
     def texts(self) -> dict[str, str]:
-        return LEGEND | self._notes.texts
+        return LEGEND | self.reasons
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """What each letter stands for."""
+        return self._notes.texts
 
     def mark(self, text: str) -> str:
         """The letter of a footnote."""
@@ -48,21 +53,23 @@ class TableNotes:
         """The mean of a row. In a `line` of several, with the marks of the row that not all of them have."""
         cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
         shared = self._shared(line or [row])
-        marks = "".join(mark for mark in self._whole(row) if mark not in shared) + self._raised(row, MEAN)
+        marks = "".join(mark for mark in self._whole(row) if mark not in shared) + self.letters(row, MEAN)
         if ranked and id(row) in untested(table):
             marks += self.mark(UNTESTED)
         return cell if cell.marks == marks else replace(cell, marks=marks)
 
     def _whole(self, row: Row) -> str:
         """The marks that are about a whole row."""
-        return "".join(legend_of([row])) + self._raised(row, LABEL)
+        return "".join(legend_of([row])) + self.letters(row, LABEL)
 
     def _shared(self, rows: Sequence[Row]) -> str:
         marks = [self._whole(row) for row in rows]
         return "".join(mark for mark in marks[0] if all(mark in others for others in marks))
 
-    def _raised(self, row: Row, column: str) -> str:
-        return "".join(sorted({self._notes.letter(text) for text in row.remarks.get(column, ())}))
+    def letters(self, row: Row, *columns: str) -> str:
+        """The letters of what is remarked of a row in these columns."""
+        texts = (text for column in columns for text in row.remarks.get(column, ()))
+        return "".join(sorted({self.mark(text) for text in texts}))
 
 
 def measured_rows(table: Table) -> list[Row]:

@@ -19,12 +19,12 @@ from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
 from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table, legend_of
 from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
-from ttabench_reports.words.notes import Notes
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -53,15 +53,10 @@ def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
 
 def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     """The means of all rows, and below them what their marks mean and how they were measured."""
-    notes, rows = Notes(), [row for table in built for row in table.rows if row.measured]
-    letters = [
-        "".join(
-            sorted({notes.letter(text) for column in (LABEL, MEAN) for text in row.remarks.get(column, ())})
-        )
-        for row in rows
-    ]
+    notes, rows = TableNotes(), [row for table in built for row in measured_rows(table)]
+    letters = [notes.letters(row, LABEL, MEAN) for row in rows]
     yield means(means_of(built).assign(letters=letters))
-    for mark, text in (*legend_of(rows).items(), *notes.texts.items()):
+    for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
         yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{words.join(words.measured(built), DIFFERENCES, words.remarks(built))}\n", style="dim")
 

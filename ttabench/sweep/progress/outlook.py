@@ -27,7 +27,7 @@ def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
     yield counts(agenda)
     if costs := note_on_costs(agenda.todo):
         yield f"Costs: {costs}"
-    for note in (*_notes(sweep, agenda), *notes_on_other_inputs(agenda.todo, sweep.models, store)):
+    for note in (*_notes(sweep, agenda), *notes_on_other_inputs(agenda, sweep.models, store)):
         yield f"Note: {note}"
 
 
