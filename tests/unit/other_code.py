@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 
 from ttabench.provenance import forget, modules, roots, staleness
-from ttabench.provenance.module_facts import Facts, facts_of
 from ttabench.provenance.roots import Code
 
 CHANGED = "ttabench/nn/batch_norm.py: AdaptiveBatchNorm.forward"
@@ -59,13 +58,12 @@ class Edits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.texts: dict[str, str] = {}
-        for user in (modules, roots):
-            monkeypatch.setattr(user, "module_facts", self._facts)
+        monkeypatch.setattr(modules, "module_text", self._bytes)
         forget()
 
-    def _facts(self, name: str) -> Facts | None:
+    def _bytes(self, name: str) -> bytes | None:
         text = self.text(name)
-        return None if text is None else facts_of(text.encode())
+        return None if text is None else text.encode()
 
     def text(self, name: str) -> str | None:
         """The text of a module; None where there is none."""

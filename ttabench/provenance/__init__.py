@@ -17,9 +17,10 @@ __all__ = [
 
 
 _KEPT = (
-    modules.module_facts, modules.module_file, modules.imports_of, modules.method_modules,
-    modules.network_modules, modules.libraries, modules._in_one_project, roots._code_of, roots.code_by_kind,
-    roots.graph, roots.named_methods, roots.shown, roots.strangers, roots.shared_code, roots.code_from,
+    modules.module_facts, modules.module_file, modules.module_hash, modules.imports_of,
+    modules.method_modules, modules.network_modules, modules.libraries, modules._in_one_project,
+    roots._code_of, roots.code_by_kind, roots.graph, roots.named_methods, roots.shown, roots.strangers,
+    roots.shared_code, roots.code_from,
 )  # fmt: skip
 
 

@@ -39,13 +39,13 @@ class Module:
 
     definitions   by name; none where it is not in Python.
     imports       name → ``package.module`` or ``package.module:attribute``, absolute.
-    whole         16 hex digits of all its code.
+    whole         gives 16 hex digits of all its code.
     counts_whole  whether all of it counts where anything of it is reached.
     """
 
     definitions: Mapping[str, Definition]
     imports: Mapping[str, str]
-    whole: str
+    whole: Callable[[], str]
     counts_whole: bool = False
 
 
@@ -107,7 +107,7 @@ class Graph:
         name, of, member = node
         module = self._known(name)
         if of == OWN_TEXT:
-            return _Found(module.whole, ())
+            return _Found(module.whole(), ())
         also: list[Node] = []
         if of == WHOLE:
             parts = [  # in an order that does not depend on where the module's facts are from
@@ -127,7 +127,7 @@ class Graph:
         targets = [NOT_USED if each in cut else each for each in targets]
         uses = frozenset(use for part in parts for use in part.uses)
         if of == WHOLE:
-            return _Found(module.whole, tuple(targets), uses)
+            return _Found(module.whole(), tuple(targets), uses)
         is_class = parts[0].bases is not None
         members = {
             each: found

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttabench.provenance.normal_form import digest, mark, text_of, without_words
+from ttabench.provenance.normal_form import children, digest, last_name, mark, text_of, without_words
 
 __all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
 
@@ -78,9 +79,9 @@ class Definitions:
     imports: Mapping[str, str]
 
 
-def definitions_of(source: bytes) -> Definitions:
-    """The definitions in the text of a module. Raises SyntaxError where it is not Python."""
-    body = without_words(ast.parse(source)).body
+def definitions_of(tree: ast.Module) -> Definitions:
+    """The definitions of a module by its syntax tree. Changes `tree`."""
+    body = without_words(tree).body
     statements = list(_run(body, lazy=is_lazy(body)))
     imports: dict[str, str] = {}
     groups: dict[str, list[ast.stmt]] = {}
@@ -141,7 +142,7 @@ def _names_of(statement: ast.stmt) -> list[str]:
             if isinstance(root, ast.Name):
                 names[root.id] = None
         elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            queue += ast.iter_child_nodes(node)
+            queue += children(node)
     return list(names)
 
 
@@ -153,7 +154,7 @@ def _has_effects(statement: ast.stmt) -> bool:
         if isinstance(node, ast.Expr):
             return True
         if not isinstance(node, Function | ast.ClassDef):
-            queue += ast.iter_child_nodes(node)
+            queue += children(node)
     return False
 
 
@@ -255,12 +256,12 @@ def _branches(node: ast.AST) -> int:
     here = int(isinstance(node, BRANCHING))
     here += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
     here += len(node.ifs) if isinstance(node, ast.comprehension) else 0
-    return here + sum(map(_branches, ast.iter_child_nodes(node)))
+    return here + sum(map(_branches, children(node)))
 
 
 def _makes_a_name(call: ast.Call) -> bool:
     """Whether an attribute is read or set by a name that the call puts together."""
-    called = ast.unparse(call.func).rpartition(".")[2]
+    called = last_name(call.func)
     at = 0 if called in ("attrgetter", "methodcaller") else 1
     name = call.args[at] if called in READS_NAMES and len(call.args) > at else ast.Constant("")
     return isinstance(name, ast.JoinedStr | ast.BinOp)
@@ -280,9 +281,13 @@ def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str | None:
 def _imports_in(node: ast.AST) -> dict[str, str]:
     """What all import statements inside of a node give names to."""
     found: dict[str, str] = {}
-    for each in ast.walk(node):
+    queue = deque([node])
+    while queue:
+        each = queue.popleft()
         if isinstance(each, ast.Import | ast.ImportFrom):
             found |= _imported(each)
+        elif not isinstance(each, ast.expr):
+            queue += children(each)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What provenance needs of a module: a hash, its imports, its definitions. Imports no torch.
+"""What provenance needs of a module: its imports, its definitions, a hash. Imports no torch.
 
 To parse all modules of a result takes seconds. These facts depend only on the text of a module, so they are
 kept in the cache under the SHA-256 of that text.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
@@ -19,7 +20,7 @@ from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
-__all__ = ["Facts", "absolute", "facts_of", "keep"]
+__all__ = ["Facts", "absolute", "facts_of", "hash_of", "keep"]
 
 MOST = 4096
 """Modules in the cache. With more, only those that this process used are kept."""
@@ -28,13 +29,11 @@ MOST = 4096
 class Facts(NamedTuple):
     """Of the text of one module.
 
-    hash         16 hex digits, see :func:`ttabench.provenance.normal_form.code_hash`.
     imports      names of modules and of what is imported from them, sorted; relative ones begin with dots.
     definitions  by name, see :mod:`ttabench.provenance.definitions`.
     meanings     names that it imports → ``module`` or ``module:attribute``; relative ones begin with dots.
     """
 
-    hash: str
     imports: tuple[str, ...]
     definitions: dict[str, Definition]
     meanings: dict[str, str]
@@ -52,51 +51,89 @@ def absolute(name: str, package: str) -> str:
 def facts_of(source: bytes) -> Facts:
     """The facts of a module's text, from the cache if it has them.
 
-    What cannot be parsed has the hash of its bytes and no imports: a compiled module, or a file in the middle
-    of a change.
+    What cannot be parsed has no imports: a compiled module, or a file in the middle of a change.
     """
     text = hashlib.sha256(source).hexdigest()
-    facts = _KNOWN.used.get(text) or _KNOWN.stored.get(text)
-    if facts is None:
-        try:
-            found = definitions_of(source)
-            facts = Facts(
-                normal_form.code_hash(source), _imports(source), dict(found.by_name), dict(found.imports)
-            )
-        except (SyntaxError, ValueError):
-            facts = Facts(text[:16], (), {}, {})
-        _KNOWN.new = True
-    _KNOWN.used[text] = facts
+    if (facts := _KNOWN.facts.get(text)) is None:
+        packed = _KNOWN.packed("modules", text, lambda: _packed(_found(source)))
+        facts = _KNOWN.facts[text] = _unpacked(packed)
     return facts
 
 
+def hash_of(source: bytes) -> str:
+    """The hash of all of a module's code, see :func:`ttabench.provenance.normal_form.code_hash`.
+
+    It is from the cache if that has it. What cannot be parsed has the hash of its bytes.
+    """
+    text = hashlib.sha256(source).hexdigest()
+    hashed: str = _KNOWN.packed("hashes", text, lambda: _hash(source, text))
+    return hashed
+
+
 def keep() -> None:
-    """Write new facts to the cache. One that cannot be written costs time only; `doctor` reports it."""
+    """Write what is new to the cache. One that cannot be written costs time only; `doctor` reports it."""
     if not _KNOWN.new:
         return
     _KNOWN.new = False
-    kept = {**_read(_file()), **_KNOWN.used}
-    kept = kept if len(kept) <= MOST else _KNOWN.used
-    line = encode({"modules": {text: _packed(facts) for text, facts in kept.items()}})
+    stored = _read(_file())
+    tables = {kind: {**stored.get(kind, {}), **used} for kind, used in _KNOWN.used.items()}
+    if any(len(table) > MOST for table in tables.values()):
+        tables = _KNOWN.used
     try:
-        replace_file(_file(), line)
+        replace_file(_file(), encode(tables))
     except OSError:
         return
 
 
 class _Known:
-    """The facts that this process has: those of the cache, and those that it used; whether some are new."""
+    """What this process knows of texts.
+
+    used    kind → SHA-256 of a text → what was found, as the file has it.
+    facts   the same of modules, unpacked.
+    new     whether some of it is not in the file.
+    """
 
     def __init__(self) -> None:
-        self.used: dict[str, Facts] = {}
+        self.used: dict[str, dict[str, Any]] = {"modules": {}, "hashes": {}}
+        self.facts: dict[str, Facts] = {}
         self.new = False
+        self._stored: dict[str, dict[str, Any]] = {}
+        self._state: object = None
 
-    @property
-    def stored(self) -> dict[str, Facts]:
-        return _read_once(_file())
+    def packed(self, kind: str, text: str, make: Callable[[], Any]) -> Any:
+        """What was found of a text, by this process or by another one, or else what `make` finds."""
+        found = self.used[kind].get(text) or self._read_again().get(kind, {}).get(text)
+        if found is None:
+            found, self.new = make(), True
+        self.used[kind][text] = found
+        return found
+
+    def _read_again(self) -> dict[str, dict[str, Any]]:
+        """The file as it is now: other processes of a sweep find the same facts, and may have been faster."""
+        state = _state(_file())
+        if state != self._state:
+            self._stored, self._state = _read(_file()), state
+        return self._stored
 
 
 _KNOWN = _Known()
+
+
+def _found(source: bytes) -> Facts:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return Facts((), {}, {})
+    imports = _imports(tree)
+    found = definitions_of(tree)
+    return Facts(imports, dict(found.by_name), dict(found.imports))
+
+
+def _hash(source: bytes, text: str) -> str:
+    try:
+        return normal_form.code_hash(source)
+    except (SyntaxError, ValueError):
+        return text[:16]
 
 
 def _file() -> Path:
@@ -111,34 +148,37 @@ def _version() -> str:
     return hashlib.sha256(code).hexdigest()[:16]
 
 
-def _read(file: Path) -> dict[str, Facts]:
-    """The facts in a file; none where it is missing or damaged: a damaged fact is a wrong provenance."""
+def _state(file: Path) -> object:
+    """What differs once a file was replaced; None where there is none."""
     try:
-        stored = decode(file.read_bytes().removesuffix(b"\n"))["modules"]
+        stat = file.stat()
+    except OSError:
+        return None
+    return file, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    """What a file has; nothing where it is missing or damaged: a damaged fact is a wrong provenance."""
+    try:
+        stored: dict[str, dict[str, Any]] = decode(file.read_bytes().removesuffix(b"\n"))
     except (OSError, Damaged):
         return {}
-    return {text: _unpacked(facts) for text, facts in stored.items()}
+    return stored
 
 
 def _packed(facts: Facts) -> list[Any]:
     made = {name: each.to_json() for name, each in facts.definitions.items()}
-    return [facts.hash, list(facts.imports), made, facts.meanings]
+    return [list(facts.imports), made, facts.meanings]
 
 
 def _unpacked(packed: list[Any]) -> Facts:
-    digest, imports, made, meanings = packed
-    return Facts(
-        digest, tuple(imports), {name: Definition.from_json(each) for name, each in made.items()}, meanings
-    )
+    imports, made, meanings = packed
+    return Facts(tuple(imports), {name: Definition.from_json(each) for name, each in made.items()}, meanings)
 
 
-_read_once = cache(_read)
-
-
-def _imports(source: bytes) -> tuple[str, ...]:
+def _imports(tree: ast.Module) -> tuple[str, ...]:
     """What a text imports, also in functions, but not only for types."""
     imported: set[str] = set()
-    tree = ast.parse(source)
     lazy = is_lazy(tree.body)
     queue: list[ast.AST] = [tree]
     while queue:
@@ -151,6 +191,6 @@ def _imports(source: bytes) -> tuple[str, ...]:
             base = "." * node.level + (node.module or "")
             joined = base if base.endswith(".") else f"{base}."
             imported |= {base} | {f"{joined}{alias.name}" for alias in node.names}
-        else:
-            queue += ast.iter_child_nodes(node)
+        elif not isinstance(node, ast.expr):
+            queue += normal_form.children(node)
     return tuple(sorted(imported))

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttabench.provenance.module_facts import Facts, facts_of, keep
+from ttabench.provenance.module_facts import Facts, facts_of, hash_of, keep
 from ttabench.registry import METHODS, entry_points
 from ttabench.system.environment import RECORDED
 
@@ -116,10 +116,11 @@ def network_code(arch: str) -> str:
     return hashlib.sha256(hashes.encode()).hexdigest()
 
 
+@cache
 def module_hash(name: str) -> str:
     """16 hex digits of the SHA-256 of a module's code, see `normal_form`; "" where there is no file."""
-    facts = module_facts(name)
-    return "" if facts is None else facts.hash
+    text = module_text(name)
+    return "" if text is None else hash_of(text)
 
 
 def imported_modules(module: str) -> dict[str, frozenset[str]]:
@@ -170,8 +171,14 @@ def _folder(top: str) -> Path | None:
 @cache
 def module_facts(name: str) -> Facts | None:
     """The facts of a module; None where there is no file."""
+    text = module_text(name)
+    return None if text is None else facts_of(text)
+
+
+def module_text(name: str) -> bytes | None:
+    """The bytes of a module's file; None where there is no file."""
     file = module_file(name)
-    return None if file is None else facts_of(file.read_bytes())
+    return None if file is None else file.read_bytes()
 
 
 @cache

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["code_hash", "mark", "text_of", "without_words"]
+__all__ = ["children", "code_hash", "last_name", "mark", "text_of", "walk", "without_words"]
 
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
@@ -64,6 +65,32 @@ def text_of(node: object, reference: Callable[[ast.AST], str | None] = lambda no
     pieces: list[str] = []
     _write(node, pieces, reference)
     return "".join(pieces)
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below one. Without `Load()` and its kind, which make `ast.iter_child_nodes` slow."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST) and name != "ctx":
+            found.append(value)
+    return found
+
+
+def last_name(node: ast.AST) -> str:
+    """``c`` of ``a.b.c`` and of ``c``; "" where an expression is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """The same for all nodes of a tree, in the order of `ast.walk`."""
+    queue = deque([node])
+    while queue:
+        node = queue.popleft()
+        queue += children(node)
+        yield node
 
 
 def _write(node: object, pieces: list[str], reference: Callable[[ast.AST], str | None]) -> None:
@@ -125,7 +152,7 @@ class _WithoutWords(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if ast.unparse(node.func).rpartition(".")[2] in DECLARING:
+        if last_name(node.func) in DECLARING:
             node.keywords = [keyword for keyword in node.keywords if keyword.arg != DECLARATION]
         return self.generic_visit(node)
 
@@ -198,6 +225,10 @@ class _Scope:
 
 class _Renaming(ast.NodeVisitor):
     """Gives local variables numbers for names, in place."""
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for each in children(node):
+            self.visit(each)
 
     def __init__(self) -> None:
         self.scopes: list[_Scope] = []
@@ -304,7 +335,7 @@ def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.Global | ast.Nonlocal):
             fixed |= {*node.names}
         elif isinstance(node, COMPREHENSIONS):  # `:=` binds in the scope around a comprehension
-            variables |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+            variables |= {each.target.id for each in walk(node) if isinstance(each, ast.NamedExpr)}
         elif not isinstance(node, ast.Lambda):
             if isinstance(node, ast.ExceptHandler) and node.name is not None:
                 variables.add(node.name)
@@ -312,7 +343,7 @@ def _bound(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
                 fixed.add(node.name)
             elif isinstance(node, ast.MatchMapping) and node.rest is not None:
                 fixed.add(node.rest)
-            queue += ast.iter_child_nodes(node)
+            queue += children(node)
     return variables - fixed, fixed
 
 
@@ -324,8 +355,8 @@ def _declared(nodes: Iterable[ast.AST]) -> set[str]:
         node = queue.pop()
         if isinstance(node, ast.Global | ast.Nonlocal):
             names |= {*node.names}
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            queue += ast.iter_child_nodes(node)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.expr):
+            queue += children(node)
     return names
 
 
@@ -333,7 +364,7 @@ def _used_by_name(function: ast.AST) -> tuple[set[str], bool]:
     """Names that inner functions declare as not theirs or inner classes bind; whether all may be read."""
     names: set[str] = set()
     read = False
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Name):
             read |= node.id in READ_NAMES
         elif isinstance(node, ast.Global | ast.Nonlocal):

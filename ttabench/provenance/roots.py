@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
@@ -14,6 +14,7 @@ from ttabench.provenance.modules import (
     OWN,
     method_modules,
     module_facts,
+    module_hash,
     network_module,
     network_modules,
     package_of,
@@ -312,7 +313,7 @@ def _module(name: str, whole: frozenset[str]) -> Module | None:
     for alias, meaning in facts.meanings.items():
         module, colon, attribute = meaning.partition(":")
         imports[alias] = f"{absolute(module, package)}{colon}{attribute}"
-    return Module(facts.definitions, imports, facts.hash, not ours)
+    return Module(facts.definitions, imports, partial(module_hash, name), not ours)
 
 
 def _left_out(name: str) -> bool:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from textwrap import dedent
 
 from tests.cases import each
@@ -27,8 +28,8 @@ def reached(
         if name not in texts:
             return None
         text = dedent(texts[name]).encode()
-        found = definitions_of(text)
-        return Module(found.by_name, found.imports, code_hash(text), name in whole)
+        found = definitions_of(ast.parse(text))
+        return Module(found.by_name, found.imports, partial(code_hash, text), name in whole)
 
     return closure(roots or (("m", "f", ""),), Graph(module, left_out.__contains__), cut)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from tests.cases import each
 from ttabench.provenance.definitions import Definition, definitions_of
 
@@ -10,7 +12,7 @@ REMOVED = "    if x.std() < 0.1:\n        x = x * 2\n"
 
 
 def of(body: str) -> Definition:
-    return definitions_of(f"{HEAD}{body}    return x\n".encode()).by_name["f"]
+    return definitions_of(ast.parse(f"{HEAD}{body}    return x\n")).by_name["f"]
 
 
 def test_a_branch_that_refers_to_nothing_counts() -> None:

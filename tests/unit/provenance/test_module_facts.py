@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ttabench.provenance import current_code, forget, module_facts
-from ttabench.provenance.module_facts import facts_of, keep
+from ttabench.provenance.module_facts import facts_of, hash_of, keep
 from ttabench.provenance.normal_form import code_hash
 
 CODE = b"import numpy.linalg\nfrom . import near\nfrom ..far import thing\nA = 1\n"
@@ -20,10 +20,14 @@ def new_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NewProcess:
 
     def forget() -> None:
         monkeypatch.setattr(module_facts, "_KNOWN", module_facts._Known())
-        module_facts._read_once.cache_clear()
 
     forget()
     return forget
+
+
+def forbid_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_found", "_hash"):
+        monkeypatch.setattr(module_facts, name, lambda *of: pytest.fail("parsed again"))
 
 
 def cached(folder: Path) -> Path:
@@ -58,21 +62,32 @@ def test_what_is_not_for_types_counts(new_process: NewProcess, name: str) -> Non
 
 @pytest.mark.parametrize("source", [b"\x7fELF\0\0", b"print 'Python 2'\n", b"x = '\xff'\n", b"def"])
 def test_what_is_no_python_has_the_hash_of_its_bytes(new_process: NewProcess, source: bytes) -> None:
-    facts = facts_of(source)
-    assert facts.imports == ()
-    assert len(facts.hash) == 16
-    assert facts.hash != facts_of(source + b"\n").hash
+    assert facts_of(source).imports == ()
+    assert len(hash_of(source)) == 16
+    assert hash_of(source) != hash_of(source + b"\n")
 
 
 def test_a_second_process_parses_nothing(new_process: NewProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = facts_of(CODE)
+    first = facts_of(CODE), hash_of(CODE)
     keep()
     new_process()
-    monkeypatch.setattr(module_facts.normal_form, "code_hash", lambda source: pytest.fail("hashed again"))
-    monkeypatch.setattr(module_facts, "definitions_of", lambda source: pytest.fail("parsed again"))
-    monkeypatch.setattr(module_facts, "_imports", lambda source: pytest.fail("parsed again"))
-    assert facts_of(CODE) == first
-    assert first.hash == code_hash(CODE)
+    forbid_parsing(monkeypatch)
+    assert (facts_of(CODE), hash_of(CODE)) == first
+    assert first[1] == code_hash(CODE)
+
+
+def test_a_process_reads_what_another_one_has_found_since_it_began(
+    new_process: NewProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes of a sweep ask about the same modules, and begin together."""
+    facts_of(b"A = 1")
+    began = module_facts._KNOWN
+    new_process()
+    facts_of(CODE)
+    keep()
+    monkeypatch.setattr(module_facts, "_KNOWN", began)
+    forbid_parsing(monkeypatch)
+    assert facts_of(CODE).imports
 
 
 def test_a_changed_text_has_facts_of_its_own(new_process: NewProcess) -> None:
@@ -80,40 +95,40 @@ def test_a_changed_text_has_facts_of_its_own(new_process: NewProcess) -> None:
     keep()
     new_process()
     changed = CODE.replace(b"A = 1", b"import torch")
-    assert facts_of(changed).hash == code_hash(changed) != code_hash(CODE)
+    assert hash_of(changed) == code_hash(changed) != code_hash(CODE)
     assert "torch" in facts_of(changed).imported("a.b")
 
 
 def test_two_processes_add_to_each_other(new_process: NewProcess, tmp_path: Path) -> None:
     for code in (b"A = 1", b"A = 2"):
         new_process()
-        facts_of(code)
+        hash_of(code)
         keep()
-    kept = module_facts._read(cached(tmp_path))
-    assert {facts.hash for facts in kept.values()} == {code_hash(b"A = 1"), code_hash(b"A = 2")}
+    kept = module_facts._read(cached(tmp_path))["hashes"]
+    assert {*kept.values()} == {code_hash(b"A = 1"), code_hash(b"A = 2")}
 
 
 @pytest.mark.parametrize("place", [0, 80, -1])
 def test_a_damaged_cache_is_not_believed(new_process: NewProcess, tmp_path: Path, place: int) -> None:
-    facts_of(CODE)
+    hash_of(CODE)
     keep()
     stored = bytearray(cached(tmp_path).read_bytes())
     stored[place] ^= 1
     cached(tmp_path).write_bytes(stored)
     new_process()
-    assert facts_of(CODE).hash == code_hash(CODE)
+    assert hash_of(CODE) == code_hash(CODE)
     keep()  # and is written again
     new_process()
     assert module_facts._read(cached(tmp_path)) != {}
 
 
 def test_a_hand_edited_hash_is_not_believed(new_process: NewProcess, tmp_path: Path) -> None:
-    facts_of(CODE)
+    hash_of(CODE)
     keep()
     stored = cached(tmp_path).read_bytes()
     cached(tmp_path).write_bytes(stored.replace(code_hash(CODE).encode(), b"0" * 16))
     new_process()
-    assert facts_of(CODE).hash == code_hash(CODE)
+    assert hash_of(CODE) == code_hash(CODE)
 
 
 @pytest.mark.parametrize("module", ["normal_form", "definitions"])
@@ -145,7 +160,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
 ) -> None:
     (tmp_path / "a file").write_text("")
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "a file"))
-    assert facts_of(CODE).hash == code_hash(CODE)
+    assert hash_of(CODE) == code_hash(CODE)
     keep()
 
 
@@ -155,10 +170,10 @@ def test_the_cache_does_not_grow_for_ever(
     monkeypatch.setattr(module_facts, "MOST", 3)
     for code in (b"A = 1", b"A = 2", b"A = 3", b"A = 4"):
         new_process()
-        facts_of(code)
+        hash_of(code)
         keep()
-    kept = module_facts._read(cached(tmp_path))
-    assert [facts.hash for facts in kept.values()] == [code_hash(b"A = 4")]
+    kept = module_facts._read(cached(tmp_path))["hashes"]
+    assert [*kept.values()] == [code_hash(b"A = 4")]
 
 
 def test_the_hash_of_code_is_the_same_with_facts_from_the_cache(
