@@ -72,8 +72,10 @@ class Draft:
         return Ratios(self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
 
     def cells(self, sources: Sequence[Source], ratios: Ratios) -> list[Planned]:
-        """The cells of all slices."""
-        return plan(self.sweep, sources, ratios)
+        """The cells of all slices. Raises UserError where exclude rules leave none."""
+        if not (planned := plan(self.sweep, sources, ratios)):
+            raise UserError("the exclude rules leave out every cell of this sweep; narrow one of them.")
+        return planned
 
 
 def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft:

@@ -299,6 +299,16 @@ def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, tmp_path: Pa
     assert ttabench("sweep", *SMALL, "--out", swept, "--dry-run").out.count("done ") == 4
 
 
+def test_a_sweep_of_which_exclude_rules_leave_no_cell_is_refused(ttabench: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "sweep.toml", tmp_path / "none"
+    file.write_text('corruptions = ["fog"]\n[[exclude]]\ncorruptions = ["fog"]\n')
+    for dry in ((), ("--dry-run",)):
+        output = ttabench("sweep", "--config", file, "--workers", "0", "--out", out, *dry)
+        assert (output.code, output.out) == (2, "")
+        assert "exclude rules leave out every cell" in output.err
+        assert not out.exists()
+
+
 def test_a_wrong_setting_is_told_before_anything_is_fetched(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
