@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +264,17 @@ def test_code_that_changes_meanwhile_stores_nothing(
     with pytest.raises(UserError, match="the code changed while it was attested; nothing is stored"):
         outcome_of(swept)
     assert not (swept / FILE).exists()
+
+
+def test_the_command_reads_the_code_before_it_imports_it(swept: Path) -> None:
+    """Else a file that is edited in between would be attested by what its old text computes."""
+    script = (
+        "import sys\nfrom ttabench.sweep import attest\n"
+        "attest.groups_of = lambda *_, **__: print('ttabench.nn' in sys.modules) or []\n"
+        f"from ttabench.cli import main\nsys.argv = ['ttabench', 'attest', {str(swept)!r}]\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[:1] == ["False"], done.stderr
 
 
 def test_a_changed_line_of_the_file_is_refused_with_its_place(
