@@ -29,6 +29,7 @@ __all__ = [
     "module_file",
     "module_hash",
     "network_code",
+    "read_method",
 ]
 
 OWN = ("ttabench", "ttabench_methods")
@@ -98,6 +99,15 @@ def network_modules(module: str) -> frozenset[str]:
     """The modules of a network of the user; none where it cannot be found."""
     top = module.partition(".")[0]
     return frozenset(_follow([module], (top,), project_of=top))
+
+
+def read_method(name: str) -> None:
+    """Read the code of a method, and keep it. To be called before it is imported: its files may change then.
+
+    Without this, what a process computes with old code could have the hash of the new one.
+    """
+    if name in entry_points(METHODS):
+        method_modules(name)
 
 
 def _packages(dist: Distribution | None) -> set[str]:
@@ -175,8 +185,9 @@ def module_facts(name: str) -> Facts | None:
     return None if text is None else facts_of(text)
 
 
+@cache
 def module_text(name: str) -> bytes | None:
-    """The bytes of a module's file; None where there is no file."""
+    """The bytes of a module's file when they are first asked for; None where there is no file."""
     file = module_file(name)
     return None if file is None else file.read_bytes()
 

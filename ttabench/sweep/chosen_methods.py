@@ -15,6 +15,7 @@ from ttabench.method import Method
 from ttabench.method.settings import configured, parse_values
 from ttabench.method.spelling import parse_method
 from ttabench.protocol import Protocol
+from ttabench.provenance import read_method
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.named_method import named_method
@@ -42,6 +43,7 @@ def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
     if BASELINE not in names:
         chosen.insert(0, (BASELINE, {}))
     for name, given in chosen:
+        read_method(name)
         axes = crossed.get(name, {})
         if both := given.keys() & axes.keys():
             key = min(both)

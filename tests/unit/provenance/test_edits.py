@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.unit.conftest import Run
 from tests.unit.other_code import Edits, forget
 from tests.unit.stored_results import fill
+from tests.unit.sweep_processes import GRID
 from ttabench.cell import Cell, Result
 from ttabench.provenance import roots
 from ttabench.provenance.closure import Graph, closure
@@ -229,3 +232,23 @@ def test_each_reader_of_the_cache_of_decoded_images_has_the_decoder_as_a_root() 
 
     lacking = {family for family, nodes in roots.READERS.items() if not {*roots.DECODER} <= {*nodes}}
     assert {family for family in lacking if reads_files(family)} == {"own"}
+
+
+def test_a_sweep_reads_a_method_before_it_imports_it(
+    edits: Edits, ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, a network may be trained for hours between the import and the first cell."""
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.syspath_prepend(net_out.parent)
+    make_folder, name = Store.make_folder, "ttabench_methods.bn_stats"
+
+    def edited_meanwhile(store: Store, *given: Any, **more: Any) -> None:
+        edits.texts[name] = (edits.text(name) or "").replace("self.predict(x)", "self.predict(-x)")
+        make_folder(store, *given, **more)
+
+    monkeypatch.setattr(Store, "make_folder", edited_meanwhile)
+    output = ttabench("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", net_out)
+    assert output.code == 0, output.err
+    forget()
+    changed = {record.data["cell"]["method"]: record.stale for record in Store.at(net_out).latest().values()}
+    assert changed == {"source": False, "bn_stats": True}
