@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def small(self) -> Rehearsal | None:
-        return Rehearsal(self.scale, self.out / "data") if self.scale < 1 else None
+        return Rehearsal(self.scale, self.out / "data", self.seeds) if self.scale < 1 else None
 
     @property
     def network_figures(self) -> list[str]:

@@ -38,19 +38,21 @@ class Rehearsal:
 
     scale   the share of images, corruptions and epochs; at least one of each.
     folder  for small datasets.
+    seeds   those that the user names, or one.
     """
 
     scale: float
     folder: Path
+    seeds: Sequence[int] = ()
 
     def task(self, task: Task) -> Task:
-        """The small form of a task: one seed, and the embedded dataset where the task's is not here."""
+        """The small form of a task: with the embedded dataset where the task's is not here."""
         name = self.dataset(task)
         arch = _embedded(task.arch) if name == EMBEDDED else SMALL.get(task.arch, task.arch)
         used = {parse_method(text)[0] for text in task.grid.methods}
         fewer = tuple(f"{name}.epochs={self.epochs(EPOCHS)}" for name in MATCHING if name in used)
         grid = replace(
-            task.grid, corruptions=self._corruptions(task.grid.corruptions), seeds=(0,),
+            task.grid, corruptions=self._corruptions(task.grid.corruptions), seeds=tuple(self.seeds) or (0,),
             limit=IMAGES if name == EMBEDDED else 0, settings=(*task.grid.settings, *fewer),
         )  # fmt: skip
         return replace(task, grid=grid).on(name, arch)

@@ -263,6 +263,14 @@ def test_a_share_has_every_class() -> None:
 # ---- the command
 
 
+def test_a_rehearsal_measures_the_seeds_that_are_named(ttabench: Run, tmp_path: Path) -> None:
+    small = ("--scale", "0.01", "--only", "table1", "--datasets", "digits-c", "--archs", "resnet18")
+    for seeds, cells in (((), 11), (("--seeds", "4,5"), 22)):
+        output = ttabench("paper", *small, *seeds, "--out", tmp_path / "out", "--dry-run")
+        assert output.code == 0, output.err
+        assert f"{cells} cells: {cells} to measure" in output.out
+
+
 def test_mistakes_are_told_before_anything_runs(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
