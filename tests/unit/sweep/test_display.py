@@ -84,6 +84,14 @@ def test_no_time_is_shown_where_nothing_but_zero_is_known() -> None:
     assert (clock_left(70, known=True), clock_left(70, known=False)) == ("1:10", "at least 1:10")
 
 
+def test_more_items_than_were_expected_are_never_more_than_all() -> None:
+    """An attestation runs further cells where some of a change did not run yet."""
+    display = Display(1, "cells", Console(file=io.StringIO(), width=80))
+    for name in ("a", "b"):
+        display.finished(name, "same")
+    assert display.console.file.getvalue().splitlines() == ["[1/1] a: same", "[2/2] b: same"]  # type: ignore[attr-defined]
+
+
 def test_a_long_text_loses_its_middle() -> None:
     assert shorten("abcdefgh", 5) == "ab…gh"
     assert shorten("abc", 3) == "abc"

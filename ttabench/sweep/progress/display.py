@@ -76,7 +76,7 @@ class Display:
 
     On a pipe it is one line per finished item.
 
-    total     items; their names are shown as given.
+    total     items, at least: with more, it is how many are done. Their names are shown as given.
     kinds     the kind of each item by its name, see :class:`ttabench.sweep.progress.pace.Pace`.
     relative  what kinds usually take beside others, see there.
     workers   items that run at once.
@@ -170,11 +170,12 @@ class Display:
         counts    whether it is one of `total`.
         """
         self.done += counts
+        self.total = max(self.total, self.done)
         self._pace.finished(name, self._kinds.get(name, ""), time.monotonic(), seconds)
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
         left = self.time_left if self.done < self.total else ""
-        self._bars.update(self._whole, completed=self.done, note=self.outlook)
+        self._bars.update(self._whole, completed=self.done, total=self.total, note=self.outlook)
         if not self.live or keep:
             line = printable(f"[{self.done}/{self.total}] {name}: {note}")
             self.console.print(line + (f", {left}" if left else ""), soft_wrap=True, markup=False)
