@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted, printable
+from ttabench.measure.torch_defaults import matrix_products
 from ttabench.method.spelling import split_list
 from ttabench.models.trained_model import note_on_mirrors
 from ttabench.run.executors import NO_LIMITS, Engine, open_engine
@@ -29,6 +30,7 @@ from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
 from ttabench.sweep.options import device_memory, executor_setup
 from ttabench.sweep.other_sweeps import with_other_code
+from ttabench.sweep.plan import Planned
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
@@ -93,6 +95,8 @@ def run_cells(
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
+    if options["executor"] == "local":
+        _check_precisions(whole, here)
     store = Store(out)
     store.make_folder(draft.fields, extend=draft.extend)
     asked: Path | None = None
@@ -158,6 +162,13 @@ def run_cells(
         store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole),
         with_other_code(again, store, start),
     )  # fmt: skip
+
+
+def _check_precisions(planned: Iterable[Planned], device: str) -> None:
+    """Raises UserError for a precision that the device does not have: each of its cells would fail."""
+    for precision in {item.cell.protocol.precision for item in planned}:
+        with matrix_products(precision, device):
+            pass
 
 
 def _greet(claims: WorkClaims, console: Console) -> None:

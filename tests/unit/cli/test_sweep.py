@@ -309,6 +309,16 @@ def test_a_sweep_of_which_exclude_rules_leave_no_cell_is_refused(ttabench: Run, 
         assert not out.exists()
 
 
+def test_a_precision_of_another_device_is_refused_before_anything_runs(ttabench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    output = ttabench(
+        "sweep", *SMALL, "--precision", "tf32", "--device", "cpu", "--workers", "0", "--out", out
+    )
+    assert output.code == 2
+    assert "precision tf32 is for NVIDIA GPUs; on cpu, use float32 or bfloat16." in output.err
+    assert not out.exists()
+
+
 def test_a_wrong_setting_is_told_before_anything_is_fetched(
     ttabench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
