@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from matplotlib.ticker import MaxNLocator
 
-from ttabench.errors import counted
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
@@ -106,7 +105,7 @@ def _whisker(row: Row, interval: tuple[float, float]) -> tuple[float, float]:
 
 
 def _caption(table: Table, shown: Sequence[Row], findings: dict[int, evidence.Finding]) -> str:
-    over = "" if table.natural else f", mean over {counted(len(table.main), 'corruption')}"
+    over = f", mean over {len(table.main)} corruptions" if len(table.main) > 1 else ""
     sentences = [f"Accuracy (%) on {table.heading}{over}; the best first."]
     untested = [row for row in shown if math.isnan(findings[id(row)].interval[0])]
     if some := len(untested) < len(shown):

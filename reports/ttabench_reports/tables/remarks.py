@@ -29,7 +29,9 @@ def of_mean(main: tuple[str, ...]) -> str:
 
     Tables of means have no columns that say it, and beside each other they may be over others.
     """
-    if main == CORRUPTIONS or {*main} <= {NATURAL, naming.MIXED, *ALL_STREAMS}:
+    if main == (naming.MIXED,):
+        return "The 15 corruptions are mixed in one stream, each image under one of them."
+    if main == CORRUPTIONS or {*main} <= {NATURAL, *ALL_STREAMS}:
         return ""
     if {*main} < {*CORRUPTIONS}:
         absent = [name for name in CORRUPTIONS if name not in main]

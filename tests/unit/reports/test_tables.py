@@ -32,6 +32,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.formats.published import write as write_published
 from ttabench_reports.formats.selection import write as write_selection
+from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.sheets import means as sheets_of_means
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
@@ -475,6 +476,16 @@ def test_a_mean_over_a_part_of_the_fifteen_says_so() -> None:
     for extra, said in ((EXTRA_CORRUPTIONS, "4 extra corruptions"), (("spatter",), "1 extra corruption")):
         (built,) = tables.tables(cells(corruptions=extra))
         assert f"over {said}, none of the usual 15" in built.measured
+
+
+def test_tables_of_means_say_that_corruptions_are_mixed_in_one_stream() -> None:
+    report = Report(cells(corruptions=("mixed",)))
+    said = "The 15 corruptions are mixed in one stream, each image under one of them."
+    for sheet in (sheets_of_means.summary(report), sheets_of_means.statistics(report)):
+        assert said in sheet.footer
+    (caption,) = (drawing.caption for drawing in all_bars(report))
+    assert said in caption
+    assert "1 corruption" not in caption
 
 
 def test_the_caption_gives_the_protocol_in_full() -> None:
