@@ -87,7 +87,9 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         words.measured(tables),
     )
     listed = [(row, table) for table in tables for row in measured_rows(table)]
-    limited = any(row.about["limit"] or is_subset(table.key["dataset"]) for row, table in listed)
+    limited = any(
+        table.key["limit"] or table.key["held_out"] or is_subset(table.key["dataset"]) for table in tables
+    )
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",

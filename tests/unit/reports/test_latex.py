@@ -354,6 +354,8 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert drops.LIMITED not in sheet.footer
     (limited,) = drops.drops(Report(frame.assign(limit=600)))
     assert drops.LIMITED in limited.footer
+    (held_out,) = drops.drops(Report(frame.assign(held_out=0.5)))
+    assert drops.LIMITED in held_out.footer
     (drawn,) = drops.drops(Report(cells(datasets=("cifar10-c[500]",))))
     assert drops.LIMITED in drawn.footer
 
