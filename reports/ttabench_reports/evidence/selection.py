@@ -249,6 +249,6 @@ def settings_frame(made: Sequence[Choice]) -> pd.DataFrame:
             lines[id(one.row)] = {
                 "table": choice.table.title, "arch": choice.arch, "weights": choice.weights,
                 "method": choice.method, "mode": choice.mode, "setting": one.name,
-                "accuracy": one.accuracy, **one.scores,
+                "seeds": one.row.about["seeds"], "accuracy": one.accuracy, **one.scores,
             }  # fmt: skip
     return pd.DataFrame(list(lines.values()))

@@ -47,9 +47,8 @@ def sheet(made: Sequence[Choice]) -> Sheet:
 
 def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     chosen, oracle = choice.chosen, choice.oracle
-    marks = "".join(
-        sorted({notes.letter(f"left out: {name}, {why}") for name, why in choice.left_out.items()})
-    )
+    said = [f"left out: {name}, {why}" for name, why in choice.left_out.items()] + _seeds(choice)
+    marks = "".join(sorted(set(map(notes.letter, said))))
     total = len(choice.compared) + len(choice.left_out)
     count = str(total) if not choice.left_out else f"{len(choice.compared)} of {total}"
     gap = math.nan
@@ -66,6 +65,15 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
         Entry(words.number(gap) or "–"),
         Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
+
+
+def _seeds(choice: Choice) -> list[str]:
+    """A note where settings have different seeds: their accuracies and scores are of other streams."""
+    names: dict[tuple[int, ...], list[str]] = {}
+    for one in choice.compared:
+        names.setdefault(one.row.about["seed_names"], []).append(one.name)
+    several = [f"{', '.join(map(str, seeds))} ({', '.join(of)})" for seeds, of in names.items()]
+    return [f"settings with different seeds: {'; '.join(several)}"] if len(several) > 1 else []
 
 
 def _tie(choice: Choice, notes: Notes) -> str:

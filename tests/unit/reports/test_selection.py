@@ -70,6 +70,17 @@ def test_a_tie_of_scores_is_said(frame: pd.DataFrame) -> None:
     assert note in markdown.render(sheet([result]))
 
 
+def test_settings_with_other_seeds_are_said(frame: pd.DataFrame) -> None:
+    assert "different seeds" not in markdown.render(sheet([only(frame)]))
+    more = frame[where(frame, method="tent[lr=0.1]")].assign(seed=1)
+    result = only(pd.concat([frame, more.assign(cell_id="1" + more["cell_id"].str[1:])]))
+    note = "settings with different seeds: 0 (defaults, lr=0.01, lr=1); 0, 1 (lr=0.1)"
+    assert note in markdown.render(sheet([result]))
+    assert selection.settings_frame([result]).set_index("setting")["seeds"].to_dict() == {
+        "defaults": 1, "lr=0.01": 1, "lr=0.1": 2, "lr=1": 1,
+    }  # fmt: skip
+
+
 def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -> None:
     result = only(frame, "extra")
     assert result.chosen is not None
