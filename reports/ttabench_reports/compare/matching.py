@@ -16,7 +16,9 @@ from ttabench_reports.words import naming
 OF_PROTOCOL = tuple(name for name in PROTOCOL if name != "pace_ratio")
 SAME_CELL = ("method", "arch", "dataset", "corruption", "severity", "seed")
 """What a cell keeps under another protocol."""
-KEY = (*SAME_CELL, *OF_PROTOCOL, "history")
+WEIGHTS = "weights"
+"""The column that has the checkpoint, where both sides have several of a network on a dataset; else ""."""
+KEY = (*SAME_CELL, *OF_PROTOCOL, "history", WEIGHTS)
 _REAL_KEYS = ("held_out", "pace")
 TWINS_DIFFER_IN = [*KEY, "config", "checkpoint", "fingerprint", "foreign"]
 SHOWN = [
@@ -28,9 +30,11 @@ SHOWN = [
 def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
     """The cells of both sides with the same :data:`KEY` side by side; how many twins each side had.
 
-    Of twins, those count whose data, weights and settings the other side has too; else the latest.
+    Of twins, those count whose data, weights and settings the other side has too; else the latest. Cells of
+    several weights that both sides have are no twins: each is matched with that of its own weights.
     """
-    left, right = _best(before.cells), _best(after.cells)
+    left, right = _with_weights(*(frames.with_hashes(one.cells) for one in (before, after)))
+    left, right = _best(left), _best(right)
     left = _last(left, right)
     right = _last(right, left)
     left_twins, right_twins = len(before.cells) - len(left), len(after.cells) - len(right)
@@ -75,13 +79,28 @@ def card_pairs(both: pd.DataFrame, before: Side, after: Side) -> Iterator[Any]:
         yield place, before.card(one), after.card(other)
 
 
+def _with_weights(*sides: pd.DataFrame) -> list[pd.DataFrame]:
+    """The cells of both sides with :data:`WEIGHTS`."""
+    network = ["dataset", "arch"]
+    left, right = (side.loc[side["checkpoint"] != "", [*network, "checkpoint"]] for side in sides)
+    shared = left.drop_duplicates().merge(right.drop_duplicates()).groupby(network).size()
+    several = set(shared.index[shared > 1])
+    return [
+        side.assign(**{WEIGHTS: [
+            checkpoint if (dataset, arch) in several else ""
+            for dataset, arch, checkpoint in side[[*network, "checkpoint"]].itertuples(index=False, name=None)
+        ]})
+        for side in sides
+    ]  # fmt: skip
+
+
 def _best(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per key, data, weights and settings: the latest.
 
     A number stands before a later failure with the same settings, weights and data, as at another compute
     ratio; but not before one with others: the candidate has lost that number.
     """
-    frame = frames.with_hashes(frame.round(dict.fromkeys(_REAL_KEYS, 4)))  # as older cells.csv have them
+    frame = frame.round(dict.fromkeys(_REAL_KEYS, 4))  # as older cells.csv have them
     return frames.latest_last(frame).drop_duplicates(TWINS_DIFFER_IN, keep="last")
 
 

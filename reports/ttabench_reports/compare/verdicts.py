@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench_reports.cells import frames
 from ttabench_reports.compare.bounds import Bounds
-from ttabench_reports.compare.matching import KEY, OF_PROTOCOL
+from ttabench_reports.compare.matching import KEY, OF_PROTOCOL, WEIGHTS
 from ttabench_reports.compare.one_sided_tests import holm, one_of
 from ttabench_reports.compare.paired_cells import PairedTests
 
@@ -64,10 +64,10 @@ def of_means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataF
 
 
 def _variants(means: pd.DataFrame) -> pd.Series[str]:
-    """What of the protocol tells means of one name apart; what is usual, such as iid order, is not said."""
+    """What tells means of one name apart: weights, and of the protocol what is not usual, as iid order is."""
     same = ["method", "arch", "dataset", "severity"]
     within = {"batch_size": ["mode"], "epochs": ["mode"]}  # else these say it
-    parts = []
+    parts = [frames.differences(means.rename(columns={WEIGHTS: "checkpoint"}), same, ["checkpoint"])]
     for name in OF_PROTOCOL:
         part = frames.differences(means, [*same, *within.get(name, ())], [name])
         said = name in ("mode", "batch_size", "epochs")

@@ -241,6 +241,25 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     )
 
 
+def test_each_of_several_weights_is_compared_with_itself() -> None:
+    """Not the latest alone: a fall under the others would pass."""
+    old, new = (
+        cells(("tent",), ("cct",), checkpoint=digest, written=written)
+        for digest, written in (("1a2b3c4d5e", 1.0e9), ("9f8e7d6c5b", 2.0e9))
+    )
+    outcome = compare(pd.concat([old, new]), pd.concat([shifted(old, -20.0), new]))
+    assert outcome.failed
+    assert (outcome.count("fell"), outcome.count("same")) == (15, 15)
+    assert dict(zip(outcome.means["variant"], outcome.means["verdict"], strict=True)) == {
+        "weights 1a2b3c4d": "fell", "weights 9f8e7d6c": "same",
+    }  # fmt: skip
+    assert outcome.warnings == ()
+    assert "tent (weights 1a2b3c4d)" in printed(outcome)
+    alone = compare(pd.concat([old, new]), pd.concat([old, new]).query("checkpoint != '1a2b3c4d5e'"))
+    assert not alone.failed  # of weights that one side has alone, those of both count
+    assert "the baseline has 15 cells more than once" in alone.warnings[0]
+
+
 def test_an_older_number_of_other_weights_hides_no_failure() -> None:
     """A folder that went on with new weights, under which nothing works any more, has lost its numbers."""
     frame = cells(("tent",))
