@@ -13,7 +13,7 @@ from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack, write_beside
 from ttabench_reports.plots.style import GREY, INK
-from ttabench_reports.plots.which import dot, highest_severities, methods
+from ttabench_reports.plots.which import dot, highest_severities, networks
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -25,21 +25,21 @@ BOTTOM, RIGHT = 0.28, 0.32
 def all_bars(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity; long ones are several."""
     for table in highest_severities(report.tables):
-        panels = [panel for arch, rows in methods(table).items() for panel in _panels(arch, rows)]
+        panels = [panel for name, rows in networks(table) for panel in _panels(name, rows)]
         for part in parts(panels, 0.02, BOTTOM):
             yield _bars(table, part)
 
 
-def _panels(arch: str, rows: Sequence[Row]) -> Iterator[Panel]:
+def _panels(network: str, rows: Sequence[Row]) -> Iterator[Panel]:
     """Online methods with Source, then offline ones: these are never ranked against each other."""
     offline = [row for row in rows if row.offline and row.kind != "source"]
     online = [row for row in rows if all(row is not other for other in offline)]
     both = bool(offline) and any(row.kind != "source" for row in online)
     if not both:
-        yield Panel(naming.arch(arch), [Line(row) for row in _sorted(rows)])
+        yield Panel(network, [Line(row) for row in _sorted(rows)])
         return
     for mode, members in (("online", online), ("offline", offline)):
-        yield Panel(naming.network(arch, mode), [Line(row) for row in _sorted(members)])
+        yield Panel(f"{network}, {mode}", [Line(row) for row in _sorted(members)])
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -16,11 +16,10 @@ from ttabench_reports.plots.captions import protocol
 from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import BLUE, ORANGE, SIZE, WIDTH, shortened
-from ttabench_reports.plots.which import dot, highest_severities, methods
+from ttabench_reports.plots.which import dot, highest_severities, networks
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.costs import timed
 from ttabench_reports.tables.table import OFFLINE, Row, Table
-from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
 LEFT, RIGHT, HEADING, BODY, TICKS = 0.44, 0.06, 0.17, 1.9, 0.2
@@ -50,33 +49,33 @@ AXES = {
 
 
 def cost_plots(report: Report) -> Iterator[Drawing]:
-    """One for each dataset at its highest severity; a panel for each architecture."""
+    """One for each dataset at its highest severity; a panel for each network."""
     for table in highest_severities(report.tables):
-        every = [row for rows in methods(table).values() for row in rows if not math.isnan(row.value(MEAN))]
+        every = [row for _, rows in networks(table) for row in rows if not math.isnan(row.value(MEAN))]
         cost = next((name for name in AXES if all(row.about[name] > 0 for row in every)), "seconds")
-        panels: dict[str, list[Row]] = {}
-        for row in every:
-            if row.about[cost] > 0:
-                panels.setdefault(row.arch, []).append(row)
-        names = [arch for arch, rows in panels.items() if len(rows) > 1]
-        for start in range(0, len(names), PANELS):
-            part = {name: panels[name] for name in names[start : start + PANELS]}
+        panels = [
+            (name, known)
+            for name, rows in networks(table)
+            if len(known := [r for r in rows if not math.isnan(r.value(MEAN)) and r.about[cost] > 0]) > 1
+        ]
+        for start in range(0, len(panels), PANELS):
+            part = panels[start : start + PANELS]
             yield _cost_plot(table, cost, part, timed(report, apart=cost != "seconds"))
 
 
-def _cost_plot(table: Table, cost: str, panels: Mapping[str, Sequence[Row]], said: str) -> Drawing:
+def _cost_plot(table: Table, cost: str, panels: Sequence[tuple[str, Sequence[Row]]], said: str) -> Drawing:
     """`said`: what is to be known of how times were measured."""
     height = len(panels) * (HEADING + BODY + TICKS) + BOTTOM
     figure = Figure(figsize=(WIDTH, height))
-    rows = [row for members in panels.values() for row in members]
+    rows = [row for _, members in panels for row in members]
     costs = [row.about[cost] for row in rows]
-    few = max(map(len, panels.values())) <= ALL_NAMED
+    few = max(len(members) for _, members in panels) <= ALL_NAMED
     room = max((max(costs) / min(costs)) ** 0.07, 1.05)
-    for k, (arch, members) in enumerate(panels.items()):
+    for k, (name, members) in enumerate(panels):
         bottom = height - (k + 1) * (HEADING + BODY + TICKS) + TICKS
         place = (LEFT / WIDTH, bottom / height, (WIDTH - LEFT - RIGHT) / WIDTH, BODY / height)
         axes = figure.add_axes(place)
-        axes.set_title(naming.arch(arch), loc="left", weight="bold", size=SIZE + 0.5, pad=2)
+        axes.set_title(name, loc="left", weight="bold", size=SIZE + 0.5, pad=2)
         axes.set_xscale("log")
         axes.set_xlim(min(costs) / room, max(costs) * room)
         _panel(axes, members, [(row.about[cost], row.value(MEAN)) for row in members], all_named=few)

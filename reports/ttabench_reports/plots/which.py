@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ttabench_reports.evidence.groups import which_weights
 from ttabench_reports.plots.style import BLUE, GREY, LOOKS, ORANGE, SOURCE, Look
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words import naming
 
 
 def highest_severities(tables: Iterable[Table]) -> list[Table]:
@@ -21,6 +23,21 @@ def methods(table: Table) -> dict[str, list[Row]]:
     """The measured rows of each architecture: Source first, then methods."""
     measured = {arch: [row for row in rows if row.measured] for arch, rows in table.archs().items()}
     return {arch: rows for arch, rows in measured.items() if rows}
+
+
+def networks(table: Table) -> list[tuple[str, list[Row]]]:
+    """The rows of :func:`methods` by the name of their network, each of several weights apart.
+
+    They are never ranked against each other, and have a Source each.
+    """
+    named = []
+    for arch, rows in methods(table).items():
+        by_weights: dict[str, list[Row]] = {}
+        for row in rows:
+            by_weights.setdefault(str(row.about["checkpoint"]), []).append(row)
+        every = list(by_weights.values())
+        named += [(naming.network(arch, which_weights(ours, every)), ours) for ours in every]
+    return named
 
 
 def dot(row: Row) -> tuple[str, str]:

@@ -389,6 +389,22 @@ def test_cost_plots_name_the_front_of_each_mode_and_source_alone(
             assert sum(name.endswith("†") for name in named) <= sum(map(_offline, rows))
 
 
+def test_each_of_several_weights_has_panels_with_its_own_source() -> None:
+    parts = [
+        cells(("source", "tent", "sar"), ("cct",), checkpoint=digest, accuracy=lambda _, base=base: base)
+        .assign(compute_ratio=ratio)
+        for digest, base, ratio in (("1a2b3c4d5e", 60.0, 2.0), ("9f8e7d6c5b", 80.0, 1.5))
+    ]  # fmt: skip
+    report = Report(pd.concat(parts, ignore_index=True))
+    headings = ["CCT, weights 1a2b3c4d", "CCT, weights 9f8e7d6c"]
+    (bars,) = drawn(report, "bars")
+    assert [text for text in texts(bars.figure) if text in headings] == headings
+    dotted = [line.get_xdata()[0] for line in bars.figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert dotted == [60.0, 80.0]
+    (cost,) = drawn(report, "cost")
+    assert [axes.get_title(loc="left") for axes in cost.figure.axes] == headings
+
+
 def test_bars_without_correctness_have_the_spread_over_seeds_or_nothing(frame: pd.DataFrame) -> None:
     assert "standard deviation over seeds" in drawn(Report(frame), "bars")[0].caption
     (single,) = drawn(Report(cells(corruptions=CORRUPTIONS)), "bars")
