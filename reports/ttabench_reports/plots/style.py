@@ -40,7 +40,8 @@ class Look:
     marker: str
 
 
-SOURCE = Look("#000000", "--", "x")
+SOURCES = tuple(Look("#000000", "--", marker) for marker in "xo^s")
+"""The look of Source; of several weights of a network, each has one."""
 # Okabe and Ito's colours, without the yellow, which is too pale for lines.
 LOOKS = (
     Look("#0072B2", "-", "o"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ttabench_reports.evidence.groups import which_weights
-from ttabench_reports.plots.style import BLUE, GREY, LOOKS, ORANGE, SOURCE, Look
+from ttabench_reports.plots.style import BLUE, GREY, LOOKS, ORANGE, SOURCES, Look
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -77,7 +77,7 @@ def looks(panels: Mapping[str, Sequence[Row]], value: Callable[[Row], float], lo
     for rows in panels.values():
         for row in rows:
             if row.kind == "source":
-                chosen[names[id(row)]] = SOURCE
+                chosen.setdefault(names[id(row)], SOURCES[len(chosen) % len(SOURCES)])
             elif not math.isnan(number := value(row)):
                 values.setdefault(names[id(row)], []).append(number)
     mean = {name: sum(numbers) / len(numbers) for name, numbers in values.items()}

@@ -389,6 +389,17 @@ def test_cost_plots_name_the_front_of_each_mode_and_source_alone(
             assert sum(name.endswith("†") for name in named) <= sum(map(_offline, rows))
 
 
+def test_the_sources_of_several_weights_look_different() -> None:
+    parts = [
+        cells(("source", "tent"), ("cct",), severities=(3, 5), checkpoint=digest)
+        for digest in ("1a2b3c4d5e", "9f8e7d6c5b")
+    ]
+    (drawing,) = drawn(Report(pd.concat(parts, ignore_index=True)), "severity")
+    lines = drawing.figure.axes[0].lines
+    styles = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines]
+    assert len(set(styles)) == len(styles) == 4
+
+
 def test_each_of_several_weights_has_panels_with_its_own_source() -> None:
     parts = [
         cells(("source", "tent", "sar"), ("cct",), checkpoint=digest, accuracy=lambda _, base=base: base)
