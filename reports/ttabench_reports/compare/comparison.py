@@ -152,7 +152,7 @@ def _twins(word: str, count: int) -> list[str]:
         return []
     return [
         f"the {word} has {counted(count, 'cell')} more than once (other settings, weights, data or "
-        "compute ratio); those that both sides have count, else the latest."
+        "compute ratio); the latest of those that both sides have counts, else the latest."
     ]
 
 

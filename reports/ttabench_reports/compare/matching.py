@@ -30,8 +30,8 @@ SHOWN = [
 def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
     """The cells of both sides with the same :data:`KEY` side by side; how many twins each side had.
 
-    Of twins, those count whose data, weights and settings the other side has too; else the latest. Cells of
-    several weights that both sides have are no twins: each is matched with that of its own weights.
+    Of twins, the latest counts whose data, weights and settings the other side has too; else the latest.
+    Cells of several weights that both sides have are no twins: each is matched with that of its own weights.
     """
     left, right = _with_weights(*(frames.with_hashes(one.cells) for one in (before, after)))
     left, right = _best(left), _best(right)

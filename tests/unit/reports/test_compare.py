@@ -237,7 +237,7 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     assert not outcome.failed
     assert outcome.warnings[0] == (
         "the candidate has 90 cells more than once (other settings, weights, data or compute ratio); "
-        "those that both sides have count, else the latest."
+        "the latest of those that both sides have counts, else the latest."
     )
 
 
