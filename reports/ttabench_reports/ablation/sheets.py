@@ -67,7 +67,7 @@ def _caption(ablation: Ablation) -> str:
         f"{naming.network(about['arch'], ablation.weights)}, {ablation.table.heading}, "
         f"by {' and '.join(map(_words, ablation.settings))}."
     ]
-    source = next((row.baseline for row in ablation.rows.values() if row.baseline), None)
+    source = next((row.printed_baseline for row in ablation.rows.values() if row.baseline), None)
     if source and not math.isnan(source.value(MEAN)):
         sentences.append(f"Source: {naming.number(source.value(MEAN))}.")
     sentences.append(f"Protocol: {ablation.protocol}.")

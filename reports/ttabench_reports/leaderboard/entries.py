@@ -130,8 +130,8 @@ def _group(
         return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
-    baselines = [row.baseline.whole or row.baseline for row in members if row.baseline]
-    sources = list({id(row): row for row in baselines}.values())
+    baselines = [row.printed_baseline for row in members]
+    sources = list({id(row): row for row in baselines if row}.values())
     return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
 
 

@@ -85,8 +85,8 @@ def _bars(table: Table, panels: Sequence[Panel]) -> Drawing:
 def _source(panel: Sequence[Placed]) -> float:
     """The mean of Source in a panel: its own row, or that which its methods are compared with."""
     own = [placed.row for placed in panel if placed.row.kind == "source"]
-    beside = [placed.row.baseline for placed in panel if placed.row.baseline is not None]
-    return next((row.value(MEAN) for row in (*own, *beside)), math.nan)
+    beside = [placed.row.printed_baseline for placed in panel]
+    return next((row.value(MEAN) for row in (*own, *beside) if row), math.nan)
 
 
 def _cropped(ends: Sequence[float]) -> tuple[float, float]:

@@ -108,6 +108,11 @@ class Row:
         return float(f"{value:.{decimals}f}")
 
     @property
+    def printed_baseline(self) -> Row | None:
+        """The row of Source that is printed, over all its seeds; :attr:`baseline` may be a part of it."""
+        return self.baseline and (self.baseline.whole or self.baseline)
+
+    @property
     def rise(self) -> float:
         """Points of its mean above Source; NaN where there is nothing to compare it with."""
         return math.nan if self.baseline is None else self.value(MEAN) - self.baseline.value(MEAN)

@@ -166,6 +166,16 @@ def test_the_best_is_bold_and_the_caption_tells_source_and_protocol() -> None:
         assert "by minibatch and quantiles per class" in text
 
 
+def test_the_source_of_a_caption_is_the_printed_one_where_settings_have_other_seeds() -> None:
+    """Each seed holds out other images, so a row with fewer is compared with a part of Source."""
+    settings = {"tent": {}, "tent[lr=0.1]": {"lr": 0.1}}
+    frame = configured(settings, seeds=(0, 1), held_out=0.5, accuracy=lambda row: 50.0 + 10 * row["seed"])
+    made = only(frame[(frame["method"] != "tent") | (frame["seed"] == 0)])
+    assert [row.baseline.value("mean") for row in made.rows.values() if row.baseline] == [50.0, 55.0]
+    for sheet in (ablation.sheets.paper(made, "a"), ablation.sheets.cross(made, "b")):
+        assert "Source: 55.0." in sheet.caption
+
+
 def test_one_setting_is_a_single_row() -> None:
     rates = {"tent[a]": {"lr": 0.0001}, "tent[b]": {"lr": 0.01}, "tent[c]": {"lr": 0.001}}
     values = {"tent[a]": 60.0, "tent[b]": 61.0, "tent[c]": 62.0, "source": 50.0}

@@ -389,6 +389,18 @@ def test_cost_plots_name_the_front_of_each_mode_and_source_alone(
             assert sum(name.endswith("†") for name in named) <= sum(map(_offline, rows))
 
 
+def test_offline_bars_stand_beside_source_with_all_its_seeds() -> None:
+    frame = cells(
+        ("source", "tent", "quantile", "shot"), ("cct",), seeds=(0, 1), held_out=0.5,
+        accuracy=lambda row: 50.0 + 10 * row["seed"] + 20 * (row["base"] == "quantile"),
+    )  # fmt: skip
+    frame.loc[frame["method"] == "shot", "mode"] = "offline"
+    fewer = frame[(frame["method"] != "quantile") | (frame["seed"] == 0)]
+    (drawing,) = drawn(Report(fewer), "bars")
+    dotted = [line.get_xdata()[0] for line in drawing.figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert dotted == [55.0, 55.0]  # of the panels of online and of offline methods
+
+
 def test_the_sources_of_several_weights_look_different() -> None:
     parts = [
         cells(("source", "tent"), ("cct",), severities=(3, 5), checkpoint=digest)
