@@ -13,6 +13,7 @@ import pandas as pd
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.cells.over_stream import Windows
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.means import notes
 from ttabench_reports.tables.table import Row, Table
 
 TENTH = 10
@@ -105,12 +106,12 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
             "source": one.row.baseline.value(one.column) if one.row.baseline else math.nan,
             "below_source": one.below, "last_tenth_minus_source": one.tail,
             "first_collapse": one.collapse, "collapsed_seeds": one.collapsed, "seeds": one.seeds,
-            **_given(one.row),
+            **_given(one.row), "notes": notes(one.row),
         }
         for table in tables
         for one in stabilities(table)
     ]  # fmt: skip
-    return pd.DataFrame(lines, columns=[*SHOWN, "arch", "method", *FIGURES, *GIVEN])
+    return pd.DataFrame(lines, columns=[*SHOWN, "arch", "method", *FIGURES, *GIVEN, "notes"])
 
 
 def _given(row: Row) -> dict[str, Any]:

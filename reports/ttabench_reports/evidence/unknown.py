@@ -9,6 +9,7 @@ import pandas as pd
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports.cells.unknown import FOREIGN
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.means import notes
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words.naming import MEAN
 
@@ -24,6 +25,7 @@ def unknown_frame(tables: Sequence[Table]) -> pd.DataFrame:
             **{name: row.unknown[name] for name in UNKNOWN},
             "n_images": row.about["n_images"], "seeds": row.about["seeds"], "mode": row.about["mode"],
             "batch_size": row.about["batch_size"], "table": table.title, **given(row.about).columns(),
+            "notes": notes(row),
         }
         for table in tables
         for row in table.rows

@@ -48,7 +48,7 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
         groups,
         over=[("", 3), *((text, len(FIGURES)) for text in CERTAINTIES.values())],
         labels=2,
-        notes=dict(table.legend((), rows)),
+        notes=dict(table.legend((MEAN,), rows)),
     )
     sheet = whole.without_empty(range(3, len(heads)))
     return replace(sheet, cuts=tuple(range(6, len(sheet.heads), 3)))
@@ -56,5 +56,5 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
 
 def _line(row: Row) -> list[Entry]:
     numbers = [words.number(row.unknown[name]) or "–" for name in UNKNOWN]
-    accuracy = words.number(row.value(MEAN)) or "–"
-    return [words.label(row), words.short(row), Entry(accuracy), *map(Entry, numbers)]
+    accuracy = Entry(words.number(row.value(MEAN)) or "–", marks=row.letters.get(MEAN, ""))
+    return [words.label(row), words.short(row), accuracy, *map(Entry, numbers)]

@@ -47,6 +47,21 @@ def test_figures_are_means_over_corruptions_and_seeds(tmp_path: Path) -> None:
     assert set(written["table"]) == {table.title for table in Report(frame).tables}
 
 
+def test_an_alarm_stands_beside_the_accuracy_and_in_the_notes(tmp_path: Path) -> None:
+    frame = contaminated()
+    said = "few images: 2 of each class"
+    frame.loc[where(frame, method="tent", severity=5, corruption="fog"), "alarm"] = said
+    sheet = made(frame)[1]
+    (marks,) = (
+        entry.marks for group in sheet.groups for line in group.lines for entry in line[2:] if entry.marks
+    )
+    assert sheet.notes[marks] == "alarm under 1 of 2 corruptions"
+    csv_files.write(frame, tmp_path)
+    notes = pd.read_csv(tmp_path / "unknown.csv").set_index(["severity", "method"])["notes"]
+    assert notes[5, "tent"] == f"alarm: {said} (fog); alarm under 1 of 2 corruptions"
+    assert notes.drop((5, "tent")).isna().all()
+
+
 def test_a_row_that_lacks_the_figures_of_a_cell_is_left_out() -> None:
     frame = contaminated()
     frame.loc[where(frame, method="tent", severity=5, corruption="fog", seed=1), "foreign_images"] = np.nan
