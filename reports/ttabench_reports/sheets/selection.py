@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ttabench_reports.evidence.selection import Choice
+from ttabench_reports.evidence.selection import Choice, Setting
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
+from ttabench_reports.tables.table import LABEL, LEGEND, OFFLINE
 from ttabench_reports.words import naming
+from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.notes import Notes
 
 NAMES = {
@@ -41,7 +43,15 @@ def sheet(made: Sequence[Choice]) -> Sheet:
     )
     footer = words.join(FOOTER, words.remarks(tables))
     return Sheet(
-        "select", caption, footer, heads, parts, labels=3, notes=notes.texts, spared=(3, 6), wide=True
+        "select",
+        caption,
+        footer,
+        heads,
+        parts,
+        labels=3,
+        notes=LEGEND | notes.texts,
+        spared=(3, 6),
+        wide=True,
     )
 
 
@@ -56,15 +66,27 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
         Entry(naming.network(choice.arch, choice.weights) if first else ""),
-        Entry(naming.base(choice.method) if first else ""),
+        Entry(naming.base(choice.method), marks=OFFLINE if choice.mode == "offline" else "")
+        if first
+        else Entry(""),
         Entry(NAMES[choice.score]), Entry(count, marks=marks),
         Entry(_spaced(chosen.name) if chosen else "–", marks=_tie(choice, notes)),
-        Entry(words.number(chosen.accuracy) if chosen else "–"),
+        _accuracy(chosen, notes),
         Entry(_spaced(oracle.name) if oracle else "–"),
-        Entry(words.number(oracle.accuracy) if oracle else "–"),
+        _accuracy(oracle, notes),
         Entry(words.number(gap) or "–"),
         Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
+
+
+def _accuracy(setting: Setting | None, notes: Notes) -> Entry:
+    """With the marks of its row, but for that of offline ones, which the method has."""
+    if setting is None:
+        return Entry("–")
+    row = setting.row
+    texts = [text for column in (LABEL, MEAN) for text in row.remarks.get(column, ())]
+    letters = "".join(sorted(set(map(notes.letter, texts))))
+    return Entry(words.number(setting.accuracy), marks=row.flags.replace(OFFLINE, "") + letters)
 
 
 def _seeds(choice: Choice) -> list[str]:

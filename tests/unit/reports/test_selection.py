@@ -81,6 +81,23 @@ def test_settings_with_other_seeds_are_said(frame: pd.DataFrame) -> None:
     }  # fmt: skip
 
 
+def test_offline_methods_stale_results_and_alarms_have_their_marks(frame: pd.DataFrame) -> None:
+    adapted = frame[frame["base"] == "tent"]
+    offline = adapted.assign(mode="offline", cell_id="2" + adapted["cell_id"].str[1:])
+    both = pd.concat([frame, offline], ignore_index=True)
+    both.loc[where(both, method="tent[lr=0.01]"), "stale"] = True
+    both.loc[where(both, method="tent[lr=0.1]", corruption="fog"), "alarm"] = "few images: 2"
+    choices = selection.choices(Report(both), ["infomax"])
+    online, late = (line for group in sheet(choices).groups for line in group.lines)
+    assert (online[1].marks, late[1].marks) == ("", "†")
+    for line in (online, late):
+        assert (line[4].text, line[5].marks[0], line[6].text) == ("lr=0.01", "‡", "lr=0.1")
+        assert line[7].marks
+    text = markdown.render(sheet(choices))
+    for said in ("offline: sees all", "stale: measured with other code", "alarm under 1 of 15 corruptions"):
+        assert said in text
+
+
 def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -> None:
     result = only(frame, "extra")
     assert result.chosen is not None
