@@ -73,6 +73,20 @@ def test_images_in_deeper_folders_and_of_other_types_are_named(tmp_path: Path) -
     assert len(read_clean(folder)) == 6
 
 
+def test_an_image_beside_the_class_folders_is_not_called_a_file_of_another_format(tmp_path: Path) -> None:
+    folder = classes(tmp_path / "birds")
+    fakes.write_png(folder / "9.png", fakes.clean_images(1)[0])
+    alone = "images are read from class folders alone."
+    assert left_out(folder) == f"left out 1 image beside the class folders, such as 9.png: {alone}"
+    (folder / "list.csv").touch()
+    fakes.write_png(folder / "crow" / "2021" / "9.png", fakes.clean_images(1)[0])
+    assert left_out(folder) == (
+        f"left out 1 file that is not {READ}, such as list.csv, and 1 image beside the class folders, such "
+        f"as 9.png, and 1 folder in class folders, such as crow/2021/: {alone}"
+    )
+    assert len(read_clean(folder)) == 6
+
+
 @pytest.mark.parametrize("suffix", ["tif", "gif", "HEIC"])
 def test_images_of_other_formats_are_counted(tmp_path: Path, suffix: str) -> None:
     folder = classes(tmp_path / "birds")

@@ -41,14 +41,18 @@ def left_out(source: Path) -> str:
     """A sentence about :func:`other_files`; "" where there are none."""
     others = other_files(source)
     folders = [name for name in others if name.endswith("/")]
-    parts = [_of_formats([name for name in others if name not in folders])]
-    if folders:
-        deeper = counted(len(folders), "folder")
-        parts.append(
-            f"{deeper} in class folders, such as {folders[0]}: images are read from class folders alone"
+    loose = [name for name in others if "/" not in name and _is_image(name)]
+    unread = [
+        f"{counted(len(names), what)} {where}, such as {names[0]}"
+        for names, what, where in (
+            (loose, "image", "beside the class folders"),
+            (folders, "folder", "in class folders"),
         )
-    said = ", and ".join(filter(None, parts))
-    return f"left out {said}." if said else ""
+        if names
+    ]
+    said = ", and ".join(filter(None, [_of_formats(sorted({*others} - {*folders, *loose})), *unread]))
+    alone = ": images are read from class folders alone" if unread else ""
+    return f"left out {said}{alone}." if said else ""
 
 
 def check_formats(source: Path) -> None:
