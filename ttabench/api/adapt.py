@@ -72,6 +72,8 @@ def adapt(
     cls = get_method(method)
     check_seed(seed)
     check_images(image_size, mean, std)
+    if not isinstance(dataset, str):
+        raise UserError(f"dataset is of type {type(dataset).__name__}; expected its name, e.g. cifar100-c.")
     mean, std = (tuple(as_numbers(values).ravel().tolist()) for values in (mean, std))
     if source is not None and not isinstance(source, Iterable):
         raise UserError(f"source is of type {type(source).__name__}; expected batches of source images.")

@@ -72,6 +72,9 @@ def run_sweep(
     from ttabench.sweep.options import DEFAULTS, make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, setting_texts, with_flags
 
+    for name, path in (("config", config), ("out", out)):
+        if path is not None and not isinstance(path, str | PathLike):
+            raise UserError(f"{name} is of type {type(path).__name__}; expected a path.")
     given: dict[str, Any] = {}
     for name, value in {"methods": methods, "archs": archs, "out": out, **options}.items():
         if name not in DEFAULTS:

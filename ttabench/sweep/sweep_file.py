@@ -98,7 +98,12 @@ def _rules(name: str, data: Any) -> Any:
 def setting_texts(value: Any) -> list[str]:
     """``{"tent": {"lr": [0.1, 0.2]}}`` → ``["tent.lr=0.1,0.2"]``; such texts as they are."""
     if not isinstance(value, Mapping):
-        return [value] if isinstance(value, str) else list(value)
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+            raise UserError(
+                f"the settings are {value!r}; expected {{'tent': {{'lr': [0.01]}}}} or texts, 'tent.lr=0.01'."
+            )
+        return list(texts)
     for method, keys in value.items():
         if not isinstance(keys, Mapping):
             raise UserError(f"the settings of {method} are {keys!r}; expected a table, {{'lr': [0.01]}}.")

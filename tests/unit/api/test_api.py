@@ -105,6 +105,7 @@ def test_settings_and_those_of_the_dataset_reach_the_method(net: nn.Module) -> N
         ),
         ("tent", {"mean": 127.5, "std": 127.5}, r"divide both by 255: mean=\(0.5, 0.5, 0.5\), std=\(0.5"),
         ("tent", {"std": (58.4, 57.1, 57.4)}, "are for pixels of 0 to 255"),
+        ("tent", {"dataset": object()}, "dataset is of type object; expected its name, e.g. cifar100-c"),
         ("tent", {"seed": -1}, "seed=-1: expected a whole number, 0 or larger"),
         ("tent", {"seed": "x"}, "seed='x': expected a whole number"),
         ("tent", {"seed": 2**64}, r"seed=18446744073709551616: expected .* below 2\*\*64"),
@@ -404,9 +405,13 @@ def test_a_network_without_finite_weights_is_refused(net: nn.Sequential, value: 
         ({"archs": nn.Sequential()}, "archs holds a Sequential"),
         ({"methods": [nn.Module]}, "methods holds the class Module; .* name of its entry point"),
         ({"datasets": [np.zeros(3)]}, "datasets holds a ndarray; .* -C folder"),
+        ({"config": {"limit": 20}}, "config is of type dict; expected a path"),
+        ({"out": 5}, "out is of type int; expected a path"),
+        ({"set": 5}, "the settings are 5; expected .* or texts"),
+        ({"set": [("tent.lr", 0.1)]}, "the settings are .* expected .* or texts"),
     ],
 )
-def test_objects_in_place_of_names_are_answered_with_the_names(options: dict[str, Any], says: str) -> None:
+def test_objects_in_place_of_names_and_paths_are_one_sentence(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ttabench.UserError, match=says):
         ttabench.run_sweep(**{"methods": ["source"], "corruptions": "fog", **options})
 
