@@ -237,6 +237,17 @@ def test_clean_images_of_such_classes_are_no_c_folder(tmp_path: Path) -> None:
         dataset(str(tmp_path / "weather"))
 
 
+def test_corruptions_of_other_names_are_named_and_not_taken_for_none(tmp_path: Path) -> None:
+    classes(tmp_path / "birds-C" / "test")
+    classes(tmp_path / "birds-C" / "haze" / "5")
+    said = "birds-C has no corruption with a known name; .* it holds haze, test"
+    with pytest.raises(UserError, match=said):
+        dataset(str(tmp_path / "birds-C"))
+    classes(tmp_path / "digits" / "test", ("1", "2"))
+    with pytest.raises(UserError, match="has clean images and no corrupted ones"):
+        dataset(str(tmp_path / "digits"))
+
+
 def test_corruptions_without_severities_say_what_is_missing(tmp_path: Path) -> None:
     for part in ("test", "fog", "snow"):
         classes(tmp_path / "birds-C" / part)

@@ -106,13 +106,18 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _check_severities(folder: Path) -> None:
-    """Raise UserError where corruptions stand beside clean images, and none has a folder of a severity."""
+    """Raise UserError where corruptions stand beside clean images, and none has a folder of a severity.
+
+    So too where folders of severities stand below names that are none of corruptions.
+    """
     beside = [path for path in find_corruptions(folder).values() if path.parent == folder]
     if beside and any((folder / name).is_dir() for name in ("test", "val")):
         raise UserError(
             f"{beside[0]} has no folder of a severity; expected {beside[0]}/1/<class>/, or another of "
             f"{SEVERITIES[0]} to {SEVERITIES[-1]} in place of 1."
         )
+    if any(_images(path) for name in class_folders(folder) for path in _severity_folders(folder / name)):
+        raise UserError(no_corruptions(folder))
 
 
 def no_corruptions(folder: Path) -> str:
