@@ -95,8 +95,9 @@ def _array(what: str, values: Any, dtype: Any) -> NDArray[Any]:
     except ValueError:  # rows of different lengths
         raise UserError(f"{what} do not have one shape; expected an array.") from None
     if array.dtype.kind not in "iu" or (what == "images" and array.dtype != np.uint8):
-        hint = (
-            "whole numbers" if what == "labels" else f"uint8: pixels of 0 to 255, (N, H, W, 3), or {BATCHES}"
-        )
-        raise UserError(f"{what} are {array.dtype}; expected {hint}.")
+        hint = "whole numbers"
+        if what == "images":
+            hint = f"uint8: pixels of 0 to 255, (N, H, W, 3), or {BATCHES}, and then no labels beside them"
+        given = type(values).__name__ if array.dtype == object else array.dtype
+        raise UserError(f"{what} are {given}; expected {hint}.")
     return array.astype(dtype, copy=False)

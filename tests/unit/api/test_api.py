@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import ttabench
 from tests.cases import each
@@ -253,6 +254,7 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
     ("images", "labels", "protocol", "says"),
     [
         (np.zeros((4, 32, 32, 3)), [0] * 4, {}, "images are float64; expected uint8: pixels of 0 to 255"),
+        (DataLoader([1]), [0] * 4, {}, "images are DataLoader; .* and then no labels beside them"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0.5] * 4, {}, "labels are float64; expected whole numbers"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, 10], {}, "labels are from 0 to 10; the network"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, -1], {}, "labels are from -1 to 2; the network"),
