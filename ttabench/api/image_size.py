@@ -29,7 +29,9 @@ def tried_with(model: nn.Module, image_size: int) -> Iterator[None]:
         if out_of_memory(problem):
             raise
         other = _works_with(model)
-        fix = f"it takes {other}: pass image_size={other}" if other else "pass image_size=…, their side"
+        fix = "it must take RGB images (B, 3, n, n), where n is image_size="
+        if other:
+            fix = f"it takes {other}: pass image_size={other}"
         what = f"{type(model).__name__} cannot take images of {image_size} pixels"
         raise UserError(f"{what} ({first_line(problem)}); {fix}.") from problem
 

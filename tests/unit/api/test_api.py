@@ -703,6 +703,13 @@ def test_a_network_for_another_size_of_images_names_it(kind: type[nn.Module]) ->
     assert adapted(torch.rand(4, 3, 64, 64)).shape == (4, 3)
 
 
+def test_a_network_for_gray_images_is_not_told_to_take_another_size() -> None:
+    gray = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    says = r"to have 1 channels, .*; it must take RGB images \(B, 3, n, n\), where n is image_size=\.$"
+    with pytest.raises(ttabench.UserError, match=says):
+        ttabench.adapt(gray, "source")
+
+
 def test_a_gpu_without_memory_is_not_said_to_be_the_size_of_the_images() -> None:
     class Full(Positions):
         full = True
