@@ -14,7 +14,6 @@ Usage: python scripts/bench_decode.py [--images 100] [--folder PHOTOS] [--arch r
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bench_suite import arguments
 from memory_224 import SIZE, network
 from PIL import Image
 
@@ -55,14 +55,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--images", type=int, default=100)
+    parser = arguments(__doc__, images=100, repeats=1, device="cpu")
     parser.add_argument("--folder", type=Path, help="class folders of JPEG files of 224 pixels")
     parser.add_argument("--arch", default="resnet50", choices=["resnet50", "vit_b_16"])
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

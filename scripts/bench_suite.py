@@ -1,4 +1,4 @@
-"""What the benchmarks of this folder share: options, timing, turns, other processes, and ratios.
+"""What the scripts of this folder share: options, and for benchmarks timing, turns, processes and ratios.
 
 A benchmark measures its reference in the same run. Work is timed in turns, because a machine gets slower and
 faster; one thread is timed in CPU seconds, so that other work on the machine counts less.
@@ -23,7 +23,7 @@ ROWS = list[tuple[float, ...]]
 
 
 def arguments(text: str | None, **defaults: int | float | str) -> argparse.ArgumentParser:
-    """A parser with the docstring of a benchmark as it stands, and an option for each of `defaults`."""
+    """A parser with the docstring of a script as it stands, and an option for each of `defaults`."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in defaults.items():
         option = f"--{name.replace('_', '-')}"

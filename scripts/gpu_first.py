@@ -42,6 +42,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from began import BEGAN  # before torch, which a fresh machine reads for long
+from bench_suite import arguments
 from gpu_probe import MINIBATCH, ONLINE
 from PIL import Image
 from real_cifar import read_split
@@ -283,9 +284,10 @@ def worth(archs: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def main(began: float | None = None) -> int:
     """began: when the time of --seconds began, by `time.monotonic`; None = now."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(
+        __doc__, seconds=580.0, steps=",".join(STEPS), archs="resnet18,cct", recipe="cross-entropy",
+        device="cuda", per_gpu=7, scale=1.0,
+    )  # fmt: skip
     for name in ("--test", "--train", "--frost"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--shards", type=Path, help="a folder; in place of --test and --train")
@@ -293,13 +295,6 @@ def main(began: float | None = None) -> int:
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--before", type=Path, help="what came back in --out from another machine")
-    parser.add_argument("--seconds", type=float, default=580.0)
-    parser.add_argument("--steps", default=",".join(STEPS))
-    parser.add_argument("--archs", default="resnet18,cct")
-    parser.add_argument("--recipe", default="cross-entropy")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--per-gpu", type=int, default=7)
-    parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_args()
     images = given.shards or (given.test and given.train)
     if not given.datasets and not (images and given.frost):

@@ -10,7 +10,6 @@ lacks is measured, then what ended in an error.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import warnings
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 from bench_methods import Case, classifier, images, pixels, prepared
-from bench_suite import Timer
+from bench_suite import Timer, arguments
 
 from ttabench.errors import UserError, first_line
 from ttabench.measure.ordered_batches import Stream
@@ -132,14 +131,11 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = arguments(
+        __doc__, device="cuda" if torch.cuda.is_available() else "cpu", archs="resnet18,cct_7_3x1", repeats=5
     )
     parser.add_argument("--out", type=Path, nargs="+", required=True)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--archs", default="resnet18,cct_7_3x1")
     parser.add_argument("--methods", default=METHODS)
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--images", type=int, default=1024, help="of an offline method's epoch")
     parser.add_argument("--side", type=int, default=8192, help="of the matrices")
     given = parser.parse_args()

@@ -18,10 +18,10 @@ Then:  ttabench sweep --archs efficientnet_lite/lite0 --datasets OUT/imagenet-10
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
+from bench_suite import arguments
 
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
@@ -80,9 +80,7 @@ def make_half(whole: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     for name in ("file", "frost", "out"):
         parser.add_argument(name, type=Path)
     args = parser.parse_args()

@@ -41,6 +41,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench_suite import arguments
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -267,9 +268,7 @@ def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     add = parser.add_argument
     add("--archs", default="resnet50,vit_b_16", metavar="NAMES")
     add("--methods", default="all", metavar="NAMES")

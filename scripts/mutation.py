@@ -7,7 +7,6 @@ mutation that no test noticed, with the reason from ``tests/mutation/survivors.t
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -16,6 +15,8 @@ import tempfile
 import tomllib
 from collections import defaultdict
 from pathlib import Path
+
+from bench_suite import arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "mutation"
@@ -135,7 +136,7 @@ def report(work: Path, group: str, least: float) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("group", choices=sorted(groups()))
     parser.add_argument("--least", type=float, default=85.0, help="percent")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -15,7 +15,6 @@ Methods of other packages that are installed here are left out.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import api_from_code
+from bench_suite import arguments
 
 from ttabench import registry
 from ttabench.cli import command
@@ -163,9 +163,7 @@ LISTS = {"commands": all_commands, "methods": all_methods}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     changed = []

@@ -10,11 +10,12 @@ another order and trains other weights; then the results of digits-c have to be 
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from bench_suite import arguments
 
 from ttabench.data.catalog import dataset
 from ttabench.models.checkpoints import cache
@@ -25,16 +26,13 @@ DATASET = "digits-c"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, archs="resnet18,cct")
     parser.add_argument("--out", type=Path, default=cache.PRETRAINED / DATASET)
-    parser.add_argument("--archs", default="resnet18,cct")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     with TemporaryDirectory(prefix="ttabench-pretrained-") as folder:
         os.environ["TTABENCH_CACHE"] = folder
-        for name in arguments.archs.split(","):
-            write(name, arguments.out)
+        for name in options.archs.split(","):
+            write(name, options.out)
 
 
 def write(name: str, out: Path) -> None:

@@ -19,11 +19,11 @@ Then:  ttabench sweep --datasets OUT/real-cifar10-local …
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from bench_suite import arguments
 from golden_corruptions import GoldenFolder, read_mosaic
 
 from ttabench.corruptions import ALL_CORRUPTIONS
@@ -110,9 +110,7 @@ MAKERS = {"cifar10": make_cifar10, "cifar100": make_cifar100}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("shared", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", choices=tuple(MAKERS), help="default: both")

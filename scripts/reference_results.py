@@ -16,7 +16,6 @@ What stands after -- goes to `ttabench sweep`, instead of what this script would
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench_suite import arguments
 from reference_data import ROOT, Published, make
 
 from ttabench.data.own.manifest import SUFFIX
@@ -152,9 +152,7 @@ def costs(results: Path) -> str:
 
 def main() -> int:
     given, extra = split(sys.argv[1:])
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="of folders or sweep files, comma-separated"
     )

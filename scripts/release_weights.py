@@ -10,12 +10,13 @@ are left out. Exit code 1 where weights are not in the cache.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from bench_suite import arguments
 
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
@@ -51,16 +52,14 @@ def copy(weights: Weights, out: Path) -> tuple[str, list[Path]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--results", type=Path, default=RESULTS, help="a folder of results folders")
-    arguments = parser.parse_args()
-    out: Path = arguments.out
+    options = parser.parse_args()
+    out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     missing, copies = 0, []
-    for weights in used(path.parent for path in arguments.results.glob("*/sweep.json")):
+    for weights in used(path.parent for path in options.results.glob("*/sweep.json")):
         try:
             text, files = copy(weights, out)
         except UserError as problem:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from bench_suite import arguments
 from corruption_statistics import Reference, Statistics, bounds, deviations, packed_images, statistics
 from golden_corruptions import NO_FROST, GoldenFolder, Images, replay
 from golden_hashes import Hashes, severities
@@ -236,10 +237,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if counts["FAIL"] or not counts["ok"] else 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(given: list[str] | None = None) -> int:
+    parser = arguments(__doc__)
     parser.add_argument("dir", type=Path, metavar="DIR")
     parser.add_argument(
         "--frost",
@@ -260,7 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="pixels: only the first N images of each file")
     parser.add_argument("--skip-statistics", action="store_true", help="compare pixels only")
     try:
-        return run(parser.parse_args(arguments))
+        return run(parser.parse_args(given))
     except UserError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2

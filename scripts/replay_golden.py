@@ -7,21 +7,20 @@ which is float64's: ok up to 1e-6. Exit status 1 where any trace fails, 2 where 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+
+from bench_suite import arguments
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "golden"))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("folder", help="a folder with models.npz, inputs.npz and traces/*.npz")
     parser.add_argument("--only", default="", help="only the traces whose name starts with this")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
 
     import torch
     from replay import Folder, judge
@@ -31,13 +30,13 @@ def main() -> int:
     torch.set_num_threads(1)
     counts: Counter[str] = Counter()
     try:
-        for trace in Folder(arguments.folder).traces():
-            if trace.name.startswith(arguments.only):
+        for trace in Folder(options.folder).traces():
+            if trace.name.startswith(options.only):
                 verdict = judge(trace)
                 counts[verdict.status] += 1
                 print(verdict, flush=True)
         if not counts:
-            raise UserError(f"no trace in '{arguments.folder}' is called '{arguments.only}…'.")
+            raise UserError(f"no trace in '{options.folder}' is called '{options.only}…'.")
     except UserError as problem:
         print(problem, file=sys.stderr)
         return 2

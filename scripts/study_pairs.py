@@ -16,13 +16,13 @@ Writes OUT/pairs.csv, a row for each training, and goes on where it stopped:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from bench_suite import arguments
 from torch import Tensor
 
 from ttabench.data.catalog import dataset as open_dataset
@@ -100,20 +100,13 @@ def source_clean(bench: ClassifierAndData, labels: Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__, normalize="", corruptions="extra", severity=5, seeds="0", device="auto")
     parser.add_argument("out", type=Path)
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--arch", required=True)
     parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--normalize", default="")
     parser.add_argument("--method", default="quantile_paper", help="a form of quantile matching")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the method")
-    parser.add_argument("--corruptions", default="extra")
-    parser.add_argument("--severity", type=int, default=5)
-    parser.add_argument("--seeds", default="0")
-    parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     settings = dict(text.split("=", 1) for text in args.set)
     data, device = open_dataset(args.dataset), pick_device(args.device)

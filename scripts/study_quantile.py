@@ -12,12 +12,12 @@ Writes OUT/study.csv, beside the results of the sweep in OUT/results.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
+from bench_suite import arguments
 
 from ttabench.store import load_frame
 
@@ -99,9 +99,7 @@ def table(cells: pd.DataFrame, default: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--method", choices=SETTINGS, default="quantile")
     parser.add_argument("--only", action="append", help="only these settings; repeatable, '' = the default")

@@ -28,7 +28,6 @@ is there, what stands between the lines is left as it is.
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import sys
@@ -38,6 +37,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from bench_suite import arguments
 from which_method import overview, which_method
 
 from ttabench.store.columns import COSTLY_SCORES
@@ -340,9 +340,7 @@ KINDS = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     changed = []

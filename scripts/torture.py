@@ -21,7 +21,6 @@ from its first cell, so cells may have several results; each of them is compared
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import multiprocessing
 import os
@@ -38,6 +37,8 @@ from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+
+from bench_suite import arguments
 
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords
@@ -294,9 +295,7 @@ def preload(root: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = arguments(__doc__, rounds=200, seed=0)
     parser.add_argument("--keep", type=Path, help="make the folders here, and keep them")
     parser.add_argument("--fresh", action="store_true", help="start each process as a user does")
     parser.add_argument("--continual", action="store_true", help="cells that go on from one to the next")
