@@ -59,6 +59,7 @@ from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import escape, table_row
 from ttabench_reports.words.naming import MEAN
+from ttabench_reports.words.unset_settings import settings_of
 
 TORCH = re.compile(r"\btorch (\S+)")
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,7 +183,7 @@ def _line(row: Row, rows: Sequence[Row]) -> str:
     variants = {(r.arch, r.method) for r in rows if r.about["base"] == base}
     if len(variants) > len({arch for arch, _ in variants}):
         return row.method
-    first, *others = [_settings(label) for _, label in sorted(variants)]
+    first, *others = [settings_of(label) for _, label in sorted(variants)]
     shared = [setting for setting in first if all(setting in other for other in others)]
     return f"{base}[{','.join(shared)}]" if shared else base
 
@@ -191,7 +192,7 @@ def _further_settings(rows: Iterable[tuple[str, Row]]) -> str:
     """The settings that single networks have beyond the name of their line, as a sentence."""
     found: dict[str, dict[str, dict[str, None]]] = {}  # network, settings, methods
     for name, row in rows:
-        if further := [setting for setting in _settings(row.method) if setting not in _settings(name)]:
+        if further := [setting for setting in settings_of(row.method) if setting not in settings_of(name)]:
             of_network = found.setdefault(naming.arch(row.arch), {})
             of_network.setdefault(", ".join(further), {})[naming.base(row.about["base"])] = None
     networks: dict[str, list[str]] = {}
@@ -200,11 +201,6 @@ def _further_settings(rows: Iterable[tuple[str, Row]]) -> str:
         networks.setdefault("; ".join(listed), []).append(network)
     parts = [f"{', '.join(names)}: {text}" for text, names in networks.items()]
     return f"Settings of one network that its row does not name: {'. '.join(parts)}." if parts else ""
-
-
-def _settings(label: str) -> list[str]:
-    """``K=10`` and ``norms=all`` of ``come[K=10,norms=all]``."""
-    return [setting for setting in label.partition("[")[2].rpartition("]")[0].split(",") if setting]
 
 
 def _place(held: dict[str, Row]) -> tuple[object, ...]:
@@ -283,10 +279,7 @@ def scores(report: Report) -> str:
     ]
     cells = one_per_cell(checked(report.cells))
     cells = cells[cells[["accuracy", *names]].notna().all(axis=1)]
-    networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
-    for (dataset, arch), here in sorted(
-        networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
-    ):
+    for network, here in _by_network(cells):
         of_methods = here.groupby(["corruption", "severity", *ROW])[["accuracy", *names]].mean()
         of_methods = of_methods.round(6)  # equal ones are to have equal ranks
         by_cell = [cell for _, cell in of_methods.groupby(["corruption", "severity"])]
@@ -296,9 +289,15 @@ def scores(report: Report) -> str:
             gaps = [cell["accuracy"].max() - cell["accuracy"].iloc[cell[name].argmax()] for cell in by_cell]
             numbers += [words.minus(f"{np.mean(orders):.2f}"), words.number(float(np.mean(gaps)))]
         count = here.groupby(["method", "mode"]).ngroups
-        where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
-        lines.append(table_row([escape(where), str(count), *numbers]))
+        lines.append(table_row([escape(network), str(count), *numbers]))
     return "\n".join([*lines, ""])
+
+
+def _by_network(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The cells of each network of a dataset, under the name of both."""
+    found = {(str(dataset), str(arch)): here for (dataset, arch), here in cells.groupby(["dataset", "arch"])}
+    for dataset, arch in sorted(found, key=lambda place: (place[0], naming.arch_key(place[1]))):
+        yield f"{naming.dataset(dataset)}: {naming.arch(arch)}", found[dataset, arch]
 
 
 def times(report: Report) -> str:
@@ -309,15 +308,11 @@ def times(report: Report) -> str:
     ]
     cells = report.cells[report.cells["status"] == "ok"]
     cells = cells.assign(typical=typical_seconds(cells))
-    networks = {(str(d), str(a)): here for (d, a), here in cells.groupby(["dataset", "arch"])}
-    for (dataset, arch), here in sorted(
-        networks.items(), key=lambda each: (each[0][0], naming.arch_key(each[0][1]))
-    ):
+    for network, here in _by_network(cells):
         processors = "; ".join(sorted(set(here["processor"])))
         torches = sorted({found[1] for text in here["versions"] if (found := TORCH.search(text))})
-        where = f"{naming.dataset(dataset)}: {naming.arch(arch)}"
         hours = f"{here['typical'].sum() / 3600:.1f}"
-        made.append(table_row([escape(where), f"{len(here):,}", hours, processors, ", ".join(torches)]))
+        made.append(table_row([escape(network), f"{len(here):,}", hours, processors, ", ".join(torches)]))
     return "\n".join([*made, ""])
 
 

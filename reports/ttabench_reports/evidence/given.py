@@ -11,6 +11,7 @@ from typing import Any
 from ttabench_reports.cells.method_facts import MethodFacts, method_facts
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.words.unset_settings import settings_of
 
 _COUNTS = ("source_images", "source_features", "fisher_images")
 """Settings that say how much of the source data a method takes; 0 = all there is."""
@@ -85,7 +86,7 @@ def given(about: Mapping[str, Any]) -> Given:
     kind = _kind(about, config, known)
     source, code = _source(about, config, kind)
     passes = f"{epochs} ep." if offline and about["base"] != "source" else ""
-    in_label = _of_label(str(about["method"]))
+    in_label = settings_of(str(about["method"]))
     tuned = _is_tuned(known.settings_from, str(about.get("dataset", "")))
     return Given(
         kind=kind,
@@ -101,11 +102,6 @@ def given(about: Mapping[str, Any]) -> Given:
         deviations=known.deviations or ("none" if known.stored else "not stored"),
         code=known.provenance,
     )
-
-
-def _of_label(label: str) -> list[str]:
-    """``lr=0.01`` of ``tent[lr=0.01]``."""
-    return [setting for setting in label.partition("[")[2].rpartition("]")[0].split(",") if setting]
 
 
 def _unusual(in_label: Sequence[str], config: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:

@@ -144,7 +144,7 @@ def _differences(
     """What the two settings do not share; `own` are those that the published label has."""
     theirs = {**publication.setting_of(base, ours["dataset"]), **own}
     yield from _in_protocol(theirs, ours, base)
-    yield from _settings(theirs, ours, base)
+    yield from _settings(theirs, ours)
 
 
 def _in_protocol(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _remarks(publication: Publication, ours: dict[str, Any], base: str) -> Itera
         yield f"not stated there: {', '.join(unknown)}"
 
 
-def _settings(theirs: dict[str, Any], ours: dict[str, Any], base: str) -> Iterator[str]:
+def _settings(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
     """The method's own settings: those published, and those that our label says are not the defaults."""
     config, label = stored_settings(ours.get("config")), _in_label(ours["method"])
     wanted = {key: value for key, value in theirs.items() if key not in _NOT_A_SETTING}
