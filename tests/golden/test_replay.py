@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import replay_golden
 import torch
 from replay import Folder, judge
 from replay.each_commit import BEGINNINGS, WHOLE, beginnings, methods, whole
@@ -154,26 +153,15 @@ def rewrite(folder: Path, name: str = "tent-wide-A", **changes: Any) -> None:
     write(folder, name, {**meta, **changes}, **{**arrays, **new})
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("replay_golden", ROOT / "scripts" / "replay_golden.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def run(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr("sys.argv", ["replay_golden.py", *arguments])
-    status: int = script.main()
-    return status
+    return replay_golden.main()
 
 
 def test_another_folder_is_ok(
-    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(script, monkeypatch, str(folder)) == 0
+    assert run(monkeypatch, str(folder)) == 0
     line, summary = capsys.readouterr().out.splitlines()
     assert line.startswith("tent-wide-A")
     assert line.endswith("f32 bound  4.0e-04  ok")
@@ -193,7 +181,7 @@ def test_every_setting_is_read(folder: Path, change: dict[str, Any]) -> None:
 
 
 def test_failures_are_told_and_do_not_stop_the_rest(
-    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with np.load(folder / "traces" / "tent-wide-A.npz") as stored:
         logits = stored["f64_logits"]
@@ -207,7 +195,7 @@ def test_failures_are_told_and_do_not_stop_the_rest(
     rewrite(folder, "sottarepo_novel-wide-A")
     np.savez(folder / "traces" / "tent-wide-F.npz", idx=np.array([{}], dtype=object))
     (folder / "traces" / "tent-wide-G.npz").write_text("not a zip file")
-    assert run(script, monkeypatch, str(folder)) == 1
+    assert run(monkeypatch, str(folder)) == 1
     *lines, summary = capsys.readouterr().out.splitlines()
     output = {line.split()[0]: line for line in lines}
     assert "logits differ by 2.0e-06, more than 1e-06" in output["tent-wide-B"]
@@ -293,12 +281,12 @@ def test_the_optimiser_settings_of_sotta_repositorys_rotta_are_read() -> None:
 
 
 def test_a_folder_without_traces_is_the_callers_mistake(
-    folder: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(script, monkeypatch, str(folder / "nowhere")) == 2
-    assert run(script, monkeypatch, str(folder), "--only", "eata") == 2
+    assert run(monkeypatch, str(folder / "nowhere")) == 2
+    assert run(monkeypatch, str(folder), "--only", "eata") == 2
     (folder / "models.npz").unlink()
-    assert run(script, monkeypatch, str(folder)) == 2
+    assert run(monkeypatch, str(folder)) == 2
     out, err = capsys.readouterr()
     assert not out
     absent, unmatched, half = err.splitlines()  # one sentence each

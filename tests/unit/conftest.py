@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.unit.stored_results import CELL
 from tests.unit.sweep_processes import NET
 from tests.unit.web import Mirror, serving
 from ttabench.cell import Cell, Result
-from ttabench.protocol import Protocol
 
 
 @pytest.fixture
 def cell() -> Cell:
-    return Cell(
-        method="tent", config=(("lr", 0.001), ("norms", "batch")), label="tent",
-        arch="resnet18", checkpoint="c" * 64, dataset="digits-c", fingerprint="f" * 64,
-        corruption="fog", severity=5, seed=0, protocol=Protocol(),
-    )  # fmt: skip
+    return CELL
 
 
 @pytest.fixture

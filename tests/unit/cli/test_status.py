@@ -25,15 +25,14 @@ from ttabench.errors import UserError
 from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords, sizes
+from ttabench.sweep.agenda import plan_rows
+from ttabench.sweep.plan import Planned
 from ttabench.system.work_claims import WorkClaims
 
 
 def planned(cell: Cell, reason: str = "") -> dict[str, object]:
-    return {
-        "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
-        "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
-        "seed": cell.seed, "reason": reason,
-    }  # fmt: skip
+    (row,) = plan_rows([Planned(cell, reason)])
+    return row
 
 
 @pytest.fixture

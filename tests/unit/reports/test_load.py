@@ -199,17 +199,10 @@ def test_the_code_of_a_folder_is_installed_and_that_of_a_csv_file_beside_it_stal
 
 
 def test_planned_cells_without_a_record_are_missing(tmp_path: Path, result: Result, other: Result) -> None:
-    def line(of: Result, reason: str = "") -> dict[str, object]:
-        cell = of.cell
-        return {
-            "id": cell.cell_id, "method": cell.label, "base": cell.method, "arch": cell.arch,
-            "dataset": cell.dataset, "corruption": cell.corruption, "severity": cell.severity,
-            "seed": cell.seed, "reason": reason,
-        }  # fmt: skip
-
     folder = stored(tmp_path / "a", result)
     unrunnable = replace(other, cell=replace(other.cell, seed=9))
-    Store.at(folder).write_plan([line(result), line(other), line(unrunnable, "no batch norm")])
+    planned = [Planned(result.cell, ""), Planned(other.cell, ""), Planned(unrunnable.cell, "no batch norm")]
+    Store.at(folder).write_plan(plan_rows(planned))
     (missing,) = load.read([folder]).attrs[MISSING]
     assert (missing.arch, missing.corruptions, missing.cells) == (
         other.cell.arch, (other.cell.corruption,), 1,
