@@ -20,10 +20,9 @@ from ttabench.store import Store
 
 
 @pytest.fixture
-def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def birds(tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """birds/{train,test}/{crow,owl}, in the working folder; the data root is apart from it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     for i, (split, name) in enumerate((s, n) for s in ("train", "test") for n in ("crow", "owl")):
         folder = Path("birds") / split / name
         folder.mkdir(parents=True)

@@ -16,11 +16,10 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short_training")
+@pytest.mark.usefixtures("short_training", "own_data")
 @pytest.mark.filterwarnings("ignore")  # networks that were trained on a few images, or not at all
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Run) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     names: dict[str, object] = {}
     for language, block in re.findall(r"```(python|console|latex)\n(.*?)```", PAGE.read_text(), re.DOTALL):
         if language == "latex":

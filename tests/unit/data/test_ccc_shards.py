@@ -44,9 +44,7 @@ def write_shard(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+def folder(tmp_path: Path, own_cache: Path, own_data: Path) -> Path:
     folder = tmp_path / NAME
     folder.mkdir()
     for number in range(2):

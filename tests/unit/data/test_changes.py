@@ -24,9 +24,8 @@ from ttabench.store import Store
 
 
 @pytest.fixture
-def weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def weather(tmp_path: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``weather-c-local`` under fog at two severities, in arrays."""
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "pooled_net.py").write_text(NET)
     monkeypatch.syspath_prepend(tmp_path / "nets")

@@ -16,12 +16,10 @@ from ttabench.data.published.facts import PUBLISHED
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "bring-your-own.md"
 
 
-@pytest.mark.usefixtures("short_training")
+@pytest.mark.usefixtures("short_training", "own_cache", "own_data")
 @pytest.mark.filterwarnings("ignore:mynets")  # the untrained net of the example
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     names: dict[str, object] = {}
     commands = 0
     for language, block in re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.DOTALL):

@@ -28,8 +28,7 @@ def class_folders(folder: Path, seed: int = 0) -> Path:
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+def photos(tmp_path: Path, own_cache: Path) -> Path:
     return class_folders(tmp_path / "own" / "photos")
 
 

@@ -24,8 +24,7 @@ EACH = 12  # images per class and domain
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+def root(tmp_path: Path, own_cache: Path) -> Path:
     for d, domain in enumerate(DOMAINS):
         for c, name in enumerate(CLASSES):
             folder = tmp_path / "Pets" / domain / name

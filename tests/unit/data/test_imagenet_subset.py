@@ -28,11 +28,10 @@ NAMES = [f"n{c:02}/{i}.JPEG" for c in range(10) for i in range(c + 1)]
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(own_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     facts = replace(fakes.FAKE_IMAGENET, name="imagenet-c")
     monkeypatch.setitem(catalog.PUBLISHED, "imagenet-c", facts)
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
-    made = fakes.make_imagenet(tmp_path / "data")
+    made = fakes.make_imagenet(own_data)
     for file in list((made / "imagenet" / "val").rglob("*.JPEG")):  # as published: the same names everywhere
         file.rename(file.with_name(file.name.replace("val_", "test_")))
     return made

@@ -598,10 +598,8 @@ def test_what_was_opened_by_path_is_known_by_name(clean: Path, tmp_path: Path) -
     assert catalog.dataset("known-c-local").fingerprint() == other.fingerprint() != opened.fingerprint()
 
 
-def test_a_folder_whose_name_means_another_folder_is_refused(
-    clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+@pytest.mark.usefixtures("own_data")
+def test_a_folder_whose_name_means_another_folder_is_refused(clean: Path, tmp_path: Path) -> None:
     one = generate(clean, name="twice", root=tmp_path / "one", **SMALL)
     catalog.check_names([catalog.dataset(str(one)), catalog.dataset("digits-c")])
     generate(clean, name="twice", **SMALL)

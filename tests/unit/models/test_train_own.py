@@ -27,8 +27,7 @@ from ttabench.sweep import conduct
 
 
 @pytest.fixture
-def nets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+def nets(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     file = tmp_path / "ownnets.py"
     file.write_text(
         "from torch import nn\n"

@@ -76,9 +76,8 @@ class Bars(Dataset):
 
 
 @pytest.fixture(autouse=True)
-def _tiny_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _tiny_recipe(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: TINY)
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
 
 
 def with_recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:

@@ -31,6 +31,8 @@ from ttabench.registry import figure_names
 from ttabench.system.files import replace_file
 from ttabench_reports.published.catalog import rows
 
+pytestmark = pytest.mark.usefixtures("own_data")
+
 
 @each("name", EXPERIMENTS)
 def test_every_experiment_has_a_title_and_small_networks(name: str) -> None:
@@ -163,7 +165,6 @@ def test_a_network_has_the_name_that_its_results_have(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else its cells have no place in a table: `cct_2_3x2_32` is `cct_2` in results."""
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
     monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
     own = str(own_cifar10(tmp_path))
     facts, asked = Facts(), Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
@@ -194,9 +195,8 @@ def test_the_time_of_the_papers_method_is_measured_with_and_without_its_decorrup
 
 
 def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_others_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
     small = Rehearsal(0.01, tmp_path).task(tasks("table1")[0])
     assert (small.dataset, small.arch) == (EMBEDDED, "resnet18")
     grid = small.grid
@@ -208,23 +208,20 @@ def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_othe
 
 
 def own_cifar10(folder: Path) -> Path:
-    """A small dataset of the user that stands for CIFAR10-C, in `folder / "root"`."""
+    """A small dataset of the user that stands for CIFAR10-C, in `folder / "data"`."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 60), ("test", 40)):
         images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
         np.savez(folder / f"{part}.npz", images=images, labels=np.arange(count) % 10)
     return generate(
-        folder / "test.npz", train=folder / "train.npz", name="my-cifar10", root=folder / "root",
+        folder / "test.npz", train=folder / "train.npz", name="my-cifar10", root=folder / "data",
         corruptions=("gaussian_noise",), severities=(5,), workers=0,
     )  # fmt: skip
 
 
-def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(tmp_path: Path) -> None:
     own = own_cifar10(tmp_path)
-    small = Rehearsal(0.1, tmp_path / "data")
+    small = Rehearsal(0.1, tmp_path / "small")
     (asked,) = tasks("severity", [str(own)])
     made = small.task(asked)
     data = dataset(made.dataset)
@@ -237,7 +234,6 @@ def test_a_dataset_that_is_here_is_rehearsed_on_a_share_of_its_own_images(
 def test_a_rehearsal_that_was_stopped_while_it_saved_images_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
     (asked,) = tasks("severity", [str(own_cifar10(tmp_path))])
 
     def half(path: Path, data: Labelled) -> None:
@@ -247,8 +243,8 @@ def test_a_rehearsal_that_was_stopped_while_it_saved_images_goes_on(
     with monkeypatch.context() as patched:
         patched.setattr("ttabench.paper.rehearsal.save_npz", half)
         with pytest.raises(KeyboardInterrupt):
-            Rehearsal(0.1, tmp_path / "data").task(asked)
-    assert len(dataset(Rehearsal(0.1, tmp_path / "data").task(asked).dataset).test()) == 10
+            Rehearsal(0.1, tmp_path / "small").task(asked)
+    assert len(dataset(Rehearsal(0.1, tmp_path / "small").task(asked).dataset).test()) == 10
 
 
 def test_a_share_has_every_class() -> None:
@@ -271,10 +267,7 @@ def test_a_rehearsal_measures_the_seeds_that_are_named(ttabench: Run, tmp_path: 
         assert f"{cells} cells: {cells} to measure" in output.out
 
 
-def test_mistakes_are_told_before_anything_runs(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+def test_mistakes_are_told_before_anything_runs(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments, sentence in (
         (("--only", "tabel1"), "did you mean 'table1'"),
@@ -326,10 +319,7 @@ def test_mistakes_are_told_before_anything_runs(
         assert not out.exists()
 
 
-def test_a_dry_run_says_cells_hours_and_downloads(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+def test_a_dry_run_says_cells_hours_and_downloads(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("paper", "--only", "severity", "--dry-run", "--out", tmp_path / "out")
     assert output.code == 0, output.err
     assert "10 cells" in output.out
@@ -356,8 +346,7 @@ def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), *
     return plan.work_of(asked, out / "elsewhere")[0]
 
 
-def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path))
+def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path) -> None:
     for datasets in (["cifar100-c"], [EMBEDDED]):  # the first one is not here
         found = work(tmp_path, "table1", "table2", "severity", "runtime", datasets=datasets)
         cells = [(row[0], int(row[-1])) for row in found.rows]
@@ -380,9 +369,8 @@ def test_a_dry_run_says_what_is_trained_and_counts_its_time(tmp_path: Path) -> N
 
 
 def test_a_dry_run_says_the_size_of_weights_and_the_time_of_a_rehearsal(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     options = ("--only", "table1,table3", "--dry-run", "--out", tmp_path / "out")
     weights = "weights of official/cct_7 for cifar10-c and cifar100-c, about 15 MB each."
     minutes = "With --scale 0.01, all of it takes about five minutes of a processor."
@@ -405,10 +393,7 @@ def test_a_dry_run_subtracts_what_the_folder_holds(ttabench: Run, tmp_path: Path
     assert "is a folder of --scale 0.01" in ttabench("paper", *options, "--dry-run").err  # as without it
 
 
-def test_a_dry_run_of_a_rehearsal_leaves_the_folder_as_it_is(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "root"))
+def test_a_dry_run_of_a_rehearsal_leaves_the_folder_as_it_is(ttabench: Run, tmp_path: Path) -> None:
     options = ("--only", "severity", "--datasets", own_cifar10(tmp_path), "--scale", "0.1", "--dry-run")
     output = ttabench("paper", *options, "--out", tmp_path / "out")
     assert output.code == 0, output.err
@@ -434,7 +419,6 @@ def test_a_dry_run_names_a_table_that_cannot_be_measured(
 def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("PATH", str(tmp_path))  # without a TeX
     monkeypatch.setattr(measuring, "_measure", lambda task, asked: 0)
     draw = _paper._figure.make
@@ -480,7 +464,6 @@ def drawn_by(ttabench: Run, monkeypatch: pytest.MonkeyPatch, *arguments: object)
 def test_figures_alone_show_the_network_and_dataset_that_are_asked_for(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     asked = ("--only", "tsne,pipeline", "--datasets", EMBEDDED, "--archs", "cct", "--device", "cpu")
     made = drawn_by(ttabench, monkeypatch, *asked, "--out", tmp_path / "out")
     of = {"arch": "cct", "dataset": EMBEDDED, "device": "cpu", "checkpoint": ""}
@@ -513,7 +496,6 @@ def test_a_figure_whose_drawing_was_stopped_is_drawn_again(
 def test_a_figure_whose_dataset_is_not_here_is_left_out_and_the_others_are_drawn(
     ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     made = drawn_by(ttabench, monkeypatch, "--only", "tsne,pipeline", "--out", tmp_path)
     assert made == [("pipeline", {})]
     why = json.loads((tmp_path / "paper.json").read_text())["figures"]["tsne"]
@@ -617,10 +599,7 @@ def test_what_another_network_in_its_place_measured_is_not_left_out(
 
 
 @pytest.mark.slow
-def test_a_rehearsal_from_the_cells_to_the_page(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
+def test_a_rehearsal_from_the_cells_to_the_page(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = (
         "paper",

@@ -198,10 +198,10 @@ CASES = {
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case == QUICK else pytest.mark.slow) for case in CASES]
 )
+@pytest.mark.usefixtures("own_cache")
 def test_what_runs_while_a_cell_is_measured_is_in_its_hash(
     case: str, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     trace = Trace()
     monkeypatch.setattr(Worker, "run", lambda *arguments: trace.run(*arguments))
     options = CASES[case]
@@ -261,18 +261,17 @@ SLOW_DATA = (class_folders, domains, some_images, foreign_images)
 )
 def test_what_runs_on_data_of_each_kind_and_an_own_network_is_in_their_hash(
     data: Callable[[Path, Path], tuple[str, ...]],
-    ttabench: Run, few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    ttabench: Run, few_images: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     from tests.unit.sweep_processes import NET
 
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "net.py").write_text(NET)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     trace = Trace()
 
     def run(*arguments: Any) -> None:
-        shutil.rmtree(tmp_path / "cache" / "decoded", ignore_errors=True)  # so that cells decode
+        shutil.rmtree(own_cache / "decoded", ignore_errors=True)  # so that cells decode
         trace.run(*arguments)
 
     monkeypatch.setattr(Worker, "run", run)

@@ -22,9 +22,8 @@ SWEEP = script.SWEEPS / "imagenet-1000.toml"
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of two photographs, of 32 pixels so that they are corrupted quickly, and pictures of frost."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     files = []
     for image in fakes.clean_images(2):
         out = io.BytesIO()
@@ -56,10 +55,8 @@ def test_without_the_photographs_it_says_what_to_do_with_ones_own(shared: Path) 
         script.prepare(SWEEP, shared / "made")
 
 
-def test_a_half_has_the_other_half_as_source_images_of_other_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_a_half_has_the_other_half_as_source_images_of_other_classes(tmp_path: Path) -> None:
     images, whole = fakes.clean_images(6), tmp_path / "imagenet-1000-c-local"
     whole.mkdir()
     save_npz(whole / "test.npz", Labelled(images, np.arange(6)))

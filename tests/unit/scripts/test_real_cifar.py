@@ -29,9 +29,8 @@ def save_mosaic(path: Path, images: np.ndarray) -> None:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shared(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of mosaics of four test and eight training images of two classes, and pictures of frost."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(reference_data, "SHARED", tmp_path)
     cifar100 = tmp_path / "data" / "cifar100"
     cifar100.mkdir(parents=True)

@@ -250,9 +250,8 @@ def test_a_limit_above_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def own(tmp_path: Path, few_images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own(tmp_path: Path, few_images: Path, own_cache: Path) -> None:
     """Own datasets that are known by their names: few-c-local of arrays, pets-local of image files."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
     for dark, part in enumerate(("test", "fog/5")):
         for number, pixels in enumerate(clean_images(8) // (1 + dark)):
             write_png(tmp_path / "pets" / part / ("cat", "dog")[number % 2] / f"{number}.png", pixels)

@@ -348,11 +348,11 @@ def test_weights_that_are_gone_are_one_sentence(ttabench: Run, out: Path, weight
 
 
 @pytest.mark.parametrize("name", ["cifar10-c", "nowhere-c-local"])
+@pytest.mark.usefixtures("own_data")
 def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
-    ttabench: Run, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ttabench: Run, cell: Any, tmp_path: Path, name: str
 ) -> None:
     """A damaged record is worse."""
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
     good = measured(replace(cell, dataset=name), 3)
     store = filled(tmp_path / "r", good)
     output = ttabench("verify", store.root, *HERE)
@@ -367,13 +367,12 @@ def test_data_that_are_not_here_have_a_verdict_and_a_code_of_their_own(
 
 
 def test_data_that_contaminate_a_stream_are_part_of_its_results(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, tmp_path: Path, own_data: Path
 ) -> None:
     """Made again from other images, a dataset of the same name gives other numbers."""
-    monkeypatch.setenv("TTABENCH_DATA", str(tmp_path / "data"))
 
     def make(seed: int) -> None:
-        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        shutil.rmtree(own_data, ignore_errors=True)
         np.savez(tmp_path / "other.npz", images=clean_images(40, seed=seed), labels=labels_for(40, 4))
         generate(tmp_path / "other.npz", corruptions=["fog"], severities=(5,), workers=0)
 
@@ -395,7 +394,7 @@ def test_data_that_contaminate_a_stream_are_part_of_its_results(
     both = swept()
     assert len(first) == 2
     assert len(both) == 4  # and not two cells that are there already
-    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(own_data)
     assert ttabench("verify", tmp_path / "r", *HERE).code == 4
 
 
