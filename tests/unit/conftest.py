@@ -136,6 +136,14 @@ def net_out(tmp_path: Path, few_images: Path) -> Path:
     return tmp_path / "results"
 
 
+@pytest.fixture
+def here(net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`net_out`, from where the sweep is started."""
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.syspath_prepend(net_out.parent)
+    return net_out
+
+
 @dataclass(frozen=True)
 class Output:
     """What a command printed, and its exit code."""

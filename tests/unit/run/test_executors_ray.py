@@ -50,30 +50,28 @@ def nodes() -> Iterator[Nodes]:
 
 
 def test_a_node_that_is_killed_loses_no_cell_and_the_bits_are_those_of_local(
-    nodes: Nodes, ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, ttabench: Run, here: Path
 ) -> None:
-    monkeypatch.chdir(net_out.parent)
-    monkeypatch.syspath_prepend(net_out.parent)
-    alone = net_out.parent / "alone"
+    alone = here.parent / "alone"
     assert ttabench(*SWEEP, alone, "--workers", "0").code == 0
 
     def kill() -> None:
-        while not (net_out / "cells").exists() or not records(net_out):
+        while not (here / "cells").exists() or not records(here):
             time.sleep(0.1)
         nodes.kill_one()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    output = ttabench(*SWEEP, net_out, "--executor", "ray")
+    output = ttabench(*SWEEP, here, "--executor", "ray")
     killer.join()
     assert output.code == 0, output.err
-    expected, actual = Store.at(alone).latest(), Store.at(net_out).latest()
+    expected, actual = Store.at(alone).latest(), Store.at(here).latest()
     assert {key: record.result.correct for key, record in expected.items()} == {
         key: record.result.correct for key, record in actual.items()
     }
-    assert sum(records(net_out).values()) <= len(expected) + 1  # only what ran on the node may be there twice
+    assert sum(records(here).values()) <= len(expected) + 1  # only what ran on the node may be there twice
     with pytest.raises(UserError, match="this Ray cluster has no GPU"):
-        open_engine("ray", Setup(folder=net_out, device="cuda"))
+        open_engine("ray", Setup(folder=here, device="cuda"))
 
 
 def test_an_address_without_a_cluster_is_refused_at_once(

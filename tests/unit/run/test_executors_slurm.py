@@ -35,14 +35,6 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return jobs
 
 
-@pytest.fixture
-def here(net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A results folder beside the network and the images of `GRID`, from where the sweep is started."""
-    monkeypatch.chdir(net_out.parent)
-    monkeypatch.syspath_prepend(net_out.parent)
-    return net_out
-
-
 def array(folder: Path) -> slurm.Array:
     return slurm.Array("ttabench-1a2b", folder / "50 % of logs", ["--time=5"], "")
 

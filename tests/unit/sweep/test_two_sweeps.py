@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,6 @@ from ttabench.sweep import compute_ratio, draft
 from ttabench.system.work_claims import ID, WorkClaims
 
 
-@pytest.fixture
-def out(net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A results folder beside the network and the images, where the test is run."""
-    monkeypatch.chdir(net_out.parent)
-    monkeypatch.syspath_prepend(net_out.parent)
-    return net_out
-
-
 def start(out: Path, *options: str, pause: float = 0.02) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from ttabench.cli import main; main()", "sweep", *GRID, *options]
     pipe = subprocess.PIPE
@@ -40,161 +33,165 @@ def start(out: Path, *options: str, pause: float = 0.02) -> subprocess.Popen[str
     )  # fmt: skip
 
 
+def while_it_waits(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Let something happen whenever the sweep of this process waits for another one."""
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        if seconds in (0.5, 0.2):  # for cells, or for what one process does alone
+            meanwhile()
+        real(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+
 def claimed(out: Path) -> int:
     """How many cells are claimed; a sweep claims its plan too, before it has a worker."""
     return len(list((out / "running").glob("?" * ID + "@*")))
 
 
 @pytest.mark.slow
-def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(out: Path) -> None:
-    one = start(out, "--workers", "1", pause=0.15)  # so slow that the second one finds cells to compute
-    wait_for(lambda: claimed(out) >= 1)
-    two = start(out, "--workers", "1")
+def test_two_sweeps_share_the_cells_and_both_end_with_all_of_them(here: Path) -> None:
+    one = start(here, "--workers", "1", pause=0.15)  # so slow that the second one finds cells to compute
+    wait_for(lambda: claimed(here) >= 1)
+    two = start(here, "--workers", "1")
     for process in (one, two):
         _, err = process.communicate(timeout=500)
         assert process.returncode == 0, err
         assert "30 cells, 0 failed" in err
     assert "Another sweep runs in this folder" in err
-    assert set(records(out).values()) == {1}
-    assert len(records(out)) == 30
-    assert os.listdir(out / "running") == []
+    assert set(records(here).values()) == {1}
+    assert len(records(here)) == 30
+    assert os.listdir(here / "running") == []
 
 
 def test_the_cells_of_a_killed_sweep_are_taken_over_by_one_that_waits(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = start(out, "--workers", "1", "--corruptions", "fog", pause=600)  # it is killed
-    wait_for(lambda: claimed(out) >= 1)
-    real, waited = time.sleep, []
+    slow = start(here, "--workers", "1", "--corruptions", "fog", pause=600)  # it is killed
+    wait_for(lambda: claimed(here) >= 1)
+    waited: list[int] = []
 
-    def is_killed_meanwhile(seconds: float) -> None:
-        if seconds == 0.5 and not waited:  # the sweep waits
-            waited.append(len(records(out)))
+    def is_killed() -> None:
+        if not waited:
+            waited.append(len(records(here)))
             slow.kill()
             slow.communicate()
-        real(seconds)
 
-    monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", is_killed_meanwhile)
-    output = ttabench("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", out)
+    while_it_waits(monkeypatch, is_killed)
+    output = ttabench("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", here)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for 1 cell .*other processes compute: \S+:\d+\.", output.err)
     assert waited == [1]
-    assert set(records(out).values()) == {1}
-    assert set(load_frame(out)["status"]) == {"ok"}
+    assert set(records(here).values()) == {1}
+    assert set(load_frame(here)["status"]) == {"ok"}
 
 
 def test_a_cell_that_another_process_stores_is_waited_for_and_not_computed(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = ("sweep", *GRID, "--corruptions", "fog,snow", "--workers", "0", "--out")
-    assert ttabench(*usual, out.parent / "alone").code == 0
-    alone = Store.at(out.parent / "alone").latest()
+    assert ttabench(*usual, here.parent / "alone").code == 0
+    alone = Store.at(here.parent / "alone").latest()
     key, record = next(iter(alone.items()))
-    Store.create(out, Store.at(out.parent / "alone").sweep())
-    with WorkClaims(out) as other:
+    Store.create(here, Store.at(here.parent / "alone").sweep())
+    with WorkClaims(here) as other:
         assert other.take(key)
-        real, waited = time.sleep, []
+        waited: list[int] = []
 
-        def stores_meanwhile(seconds: float) -> None:
-            if seconds == 0.5 and not waited:  # the sweep waits
-                waited.append(len(records(out)))
-                fill(Store.at(out), record.result)
+        def stores() -> None:
+            if not waited:
+                waited.append(len(records(here)))
+                fill(Store.at(here), record.result)
                 other.release(key)
-            real(seconds)
 
-        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", stores_meanwhile)
-        output = ttabench(*usual, out)
+        while_it_waits(monkeypatch, stores)
+        output = ttabench(*usual, here)
     assert output.code == 0, output.err
     assert waited == [3]
-    assert records(out) == Counter(dict.fromkeys(alone, 1))
+    assert records(here) == Counter(dict.fromkeys(alone, 1))
     assert "[4/4]" in output.err
 
 
 @pytest.mark.parametrize(("overwrite", "said"), [("stale", True), ("always", True), ("never", False)])
 def test_a_cell_that_another_sweep_measured_with_other_code_is_told(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, overwrite: str, said: bool
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch, overwrite: str, said: bool
 ) -> None:
     usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--overwrite", overwrite, "--out")
-    assert ttabench(*usual, out).code == 0
-    key, record = next(iter(Store.at(out).latest().items()))
-    (out / "cells").rename(out.parent / "measured")
-    with WorkClaims(out) as other:
+    assert ttabench(*usual, here).code == 0
+    key, record = next(iter(Store.at(here).latest().items()))
+    (here / "cells").rename(here.parent / "measured")
+    with WorkClaims(here) as other:
         assert other.take(key)
-        real = time.sleep
 
-        def stores_meanwhile(seconds: float) -> None:
-            if seconds == 0.5 and other.where(key):  # the sweep waits
+        def stores() -> None:
+            if other.where(key):
                 with monkeypatch.context() as patch:
                     other_code.changed(patch)
-                    Store.at(out).writer().append(record.result)
+                    Store.at(here).writer().append(record.result)
                 other.release(key)
-            real(seconds)
 
-        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", stores_meanwhile)
-        output = ttabench(*usual, out)
+        while_it_waits(monkeypatch, stores)
+        output = ttabench(*usual, here)
     warning = "1 of these cells was measured with other code, by another sweep or before files changed;"
     assert (output.code, warning in output.err) == (int(said), said)
-    last = ttabench(*usual, out)
+    last = ttabench(*usual, here)
     assert (last.code, "measured with other code" in last.err) == (0, False)
-    assert Store.at(out).latest()[key].stale is not said
+    assert Store.at(here).latest()[key].stale is not said
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_continual_run_that_began_before_a_sweep_is_waited_for_and_starts_again_if_its_process_dies(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     usual = ("sweep", *GRID, "--corruptions", "fog,snow,frost", "--reset", "continual", "--workers", "0")
-    assert ttabench(*usual, "--out", out.parent / "alone").code == 0
-    results = [record.result for record in Store.at(out.parent / "alone").records()]
+    assert ttabench(*usual, "--out", here.parent / "alone").code == 0
+    results = [record.result for record in Store.at(here.parent / "alone").records()]
     chain = [result for result in results if result.cell.method == "bn_stats"]
-    writer = Store.create(out, Store.at(out.parent / "alone").sweep()).writer()
+    writer = Store.create(here, Store.at(here.parent / "alone").sweep()).writer()
     writer.append(chain[0])
-    with WorkClaims(out) as other:
+    with WorkClaims(here) as other:
         assert other.take(chain[0].cell.cell_id)
-        real, left = time.sleep, [[chain[1]], [] if killed else [chain[2]]]
+        left = [[chain[1]], [] if killed else [chain[2]]]
 
-        def goes_on_meanwhile(seconds: float) -> None:
-            if seconds == 0.5:  # the sweep waits
-                writer.extend(left.pop(0))
-                if not left:
-                    other.release(chain[0].cell.cell_id)
-            real(seconds)
+        def goes_on() -> None:
+            writer.extend(left.pop(0))
+            if not left:
+                other.release(chain[0].cell.cell_id)
 
-        monkeypatch.setattr("ttabench.sweep.other_sweeps.time.sleep", goes_on_meanwhile)
-        output = ttabench(*usual, "--out", out)
+        while_it_waits(monkeypatch, goes_on)
+        output = ttabench(*usual, "--out", here)
     assert output.code == 0, output.err
     assert "Waiting for 2 cells that other processes compute" in output.err
     assert "[5/5]" in output.err
     assert "/6]" not in output.err
     again = Counter(result.cell.cell_id for result in chain[:2] if killed)
-    assert records(out) == Counter(result.cell.cell_id for result in results) + again
+    assert records(here) == Counter(result.cell.cell_id for result in results) + again
 
 
 def test_compute_ratios_are_measured_by_one_sweep_of_a_folder(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = ("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out")
     measured: list[float] = []
     monkeypatch.setattr(compute_ratio, "measured", lambda cell, device: measured.append(2.0) or 2.0)
-    assert ttabench(*usual, out.parent / "other").code == 0
-    Store.create(out, Store.at(out.parent / "other").sweep())
-    real = time.sleep
-    with WorkClaims(out) as other:
+    assert ttabench(*usual, here.parent / "other").code == 0
+    Store.create(here, Store.at(here.parent / "other").sweep())
+    with WorkClaims(here) as other:
         assert other.take("pace")
 
-        def measures_meanwhile(seconds: float) -> None:
-            if seconds == 0.2 and other.where("pace") and not (out / compute_ratio.FILE).exists():
-                text = (out.parent / "other" / compute_ratio.FILE).read_text()
-                (out / compute_ratio.FILE).write_text(text.replace("2.0", "3.0"))
+        def measures() -> None:
+            if other.where("pace") and not (here / compute_ratio.FILE).exists():
+                text = (here.parent / "other" / compute_ratio.FILE).read_text()
+                (here / compute_ratio.FILE).write_text(text.replace("2.0", "3.0"))
                 other.release("pace")
-            real(seconds)
 
-        monkeypatch.setattr("ttabench.system.work_claims.time.sleep", measures_meanwhile)
-        output = ttabench(*usual, out)
+        while_it_waits(monkeypatch, measures)
+        output = ttabench(*usual, here)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it measures compute ratios\.", output.err)
     assert measured == [2.0]
-    ratios = {row.result.cell.protocol.pace_ratio for row in Store.at(out).latest().values()}
+    ratios = {row.result.cell.protocol.pace_ratio for row in Store.at(here).latest().values()}
     assert ratios == {1.0, 3.0}
 
 
@@ -234,59 +231,58 @@ def test_a_folder_is_joined_by_one_sweep_at_a_time(
 
 
 def test_a_sweep_that_joins_the_folder_while_another_measures_ratios_stays_in_the_plan(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined: list[Output] = []
-    added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", out)
+    added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", here)
 
     def measured(cell: Cell, device: str) -> float:
         joined.append(ttabench(*added))
         return 2.0
 
     monkeypatch.setattr(compute_ratio, "measured", measured)
-    first = ttabench("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out", out)
+    first = ttabench("sweep", *GRID, "--corruptions", "fog", "--pace", "1", "--workers", "0", "--out", here)
     assert [output.code for output in (first, *joined)] == [0, 0]
-    assert {row["id"] for row in Store.at(out).plan()} == records(out).keys()
-    assert {row["corruption"] for row in Store.at(out).plan()} == {"fog", "snow"}
+    assert {row["id"] for row in Store.at(here).plan()} == records(here).keys()
+    assert {row["corruption"] for row in Store.at(here).plan()} == {"fog", "snow"}
 
 
 def test_a_sweep_is_not_refused_where_another_joins_its_folder_before_it(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", out)
+    again = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out", here)
     assert ttabench(*again).code == 0
     make_folder = Store.make_folder
 
     def another_joins_then(store: Store, sweep: dict[str, Any], *, extend: bool = False) -> None:
         make_folder(store, sweep, extend=extend)
         monkeypatch.setattr(Store, "make_folder", make_folder)
-        added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", out)
+        added = ("sweep", "--extend", *GRID, "--corruptions", "snow", "--workers", "0", "--out", here)
         assert ttabench(*added).code == 0
 
     monkeypatch.setattr(Store, "make_folder", another_joins_then)
     output = ttabench(*again)
     assert output.code == 0, output.err
-    assert {row["corruption"] for row in Store.at(out).plan()} == {"fog", "snow"}
+    assert {row["corruption"] for row in Store.at(here).plan()} == {"fog", "snow"}
 
 
 def test_a_sweep_that_waits_for_the_training_of_another_says_so(
-    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+    ttabench: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = ("sweep", *GRID, "--corruptions", "fog", "--workers", "0", "--out")
-    assert ttabench(*usual, out.parent / "other").code == 0
-    Store.create(out, Store.at(out.parent / "other").sweep())
-    real, untrained = time.sleep, ["net"]
-    with WorkClaims(out) as other:
+    assert ttabench(*usual, here.parent / "other").code == 0
+    Store.create(here, Store.at(here.parent / "other").sweep())
+    untrained = ["net"]
+    with WorkClaims(here) as other:
         assert other.take("training")
 
-        def trains_meanwhile(seconds: float) -> None:
+        def trains() -> None:
             untrained.clear()
             other.release("training")
-            real(seconds)
 
         monkeypatch.setattr(draft.Draft, "untrained", property(lambda self: list(untrained)))
-        monkeypatch.setattr("ttabench.system.work_claims.time.sleep", trains_meanwhile)
-        output = ttabench(*usual, out)
+        while_it_waits(monkeypatch, trains)
+        output = ttabench(*usual, here)
     assert output.code == 0, output.err
     assert re.search(r"Waiting for \S+:\d+: it trains source classifiers\.", output.err)
     assert ": training." not in output.err
@@ -295,7 +291,7 @@ def test_a_sweep_that_waits_for_the_training_of_another_says_so(
 @pytest.mark.slow
 @pytest.mark.parametrize("reset", ["per_corruption", "continual"])
 def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
-    out: Path, reset: str, tmp_path: Path
+    here: Path, reset: str, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import multiprocessing, os, pathlib, signal, sys\n"
@@ -307,9 +303,9 @@ def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "    sys.addaudithook(hook)\n"
     )
-    process = start(out, "--workers", "1", "--corruptions", "fog,snow", "--reset", reset)
+    process = start(here, "--workers", "1", "--corruptions", "fog,snow", "--reset", reset)
     _, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
     assert (tmp_path / "once").exists()
-    assert set(records(out).values()) == {1}
-    assert len(records(out)) == 4
+    assert set(records(here).values()) == {1}
+    assert len(records(here)) == 4
