@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +59,6 @@ class CCCShards(OwnDataset):
     Clean images are ImageNet's, below the data root. Raises UserError where the folder has another name, a
     shard is missing before the last one, or a shard is broken.
     """
-
-    version: ClassVar[int] = 1
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

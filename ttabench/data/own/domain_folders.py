@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -73,8 +73,6 @@ class DomainFolders(OwnDataset):
     square size, all images must have it; otherwise, they are resized and centre-cropped to 224 pixels, as for
     ImageNet.
     """
-
-    version: ClassVar[int] = 1
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError where no domain is beside `folder`, or one is called like a corruption."""

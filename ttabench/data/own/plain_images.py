@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,8 +37,6 @@ class PlainImages(OwnDataset):
 
     They have one square size, and one class, which nothing looks at.
     """
-
-    version: ClassVar[int] = 1
 
     def __init__(self, folder: Path) -> None:
         """Raises UserError where there is no image, or the first one is not square."""

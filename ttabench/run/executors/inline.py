@@ -36,14 +36,14 @@ def _run(job: Job, state: WorkerState) -> Generator[Any]:
     events: SimpleQueue[Any] = SimpleQueue()
     end, stopped = object(), threading.Event()
 
-    def emit(event: Any, events: SimpleQueue[Any] = events, stopped: threading.Event = stopped) -> None:
+    def emit(event: Any) -> None:
         if stopped.is_set():
             raise Stopped
         events.put(event)
 
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         future = pool.submit(job, emit, state)
-        future.add_done_callback(lambda _, events=events, end=end: events.put(end))  # type: ignore[misc]
+        future.add_done_callback(lambda _: events.put(end))
         try:
             while (event := events.get()) is not end:
                 yield event
