@@ -44,15 +44,13 @@ TO_QUOTE = re.compile('[,"\n\r]')
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write(
-    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *, report: Report | None = None
-) -> list[Path]:
+def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> list[Path]:
     """``per_corruption``, ``summary``, ``drop``, ``statistics``, ``cost`` and ``given`` .csv in `to`.
 
     For long streams also ``stability`` and ``stream_curves``, for contaminated ones ``unknown``. A planned
     row without any result has only its names, and a note. Returns their paths.
     """
-    report = report or Report(cells, published)
+    report = report or Report(cells)
     averages = means(report.tables)
     frames = {
         "per_corruption": per_corruption(report.tables, words=True),

@@ -14,11 +14,10 @@ from ttabench_reports.words.markdown_text import escape, table_row
 
 
 def write(
-    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *,
-    increase: bool = True, report: Report | None = None,
-) -> list[Path]:  # fmt: skip
+    cells: pd.DataFrame, to: Path, *, increase: bool = True, report: Report | None = None
+) -> list[Path]:
     """``tables.md`` in the folder `to`; its path."""
-    report = report or Report(cells, published)
+    report = report or Report(cells)
     parts = [
         f"## {escape(sheet.title)}\n\n{render(sheet)}" for sheet in every.sheets(report, increase=increase)
     ]

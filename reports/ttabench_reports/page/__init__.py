@@ -19,11 +19,10 @@ NAME = "results.html"
 
 
 def write(
-    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *,
-    increase: bool = True, report: Report | None = None,
-) -> list[Path]:  # fmt: skip
+    cells: pd.DataFrame, to: Path, *, increase: bool = True, report: Report | None = None
+) -> list[Path]:
     """``results.html`` in the folder `to`; its path. Without `increase`, tables show accuracies only."""
-    report = report or Report(cells, published)
+    report = report or Report(cells)
     return [write_text(Path(to) / NAME, html(report, increase=increase))]
 
 

@@ -40,11 +40,9 @@ DRAWN: dict[str, Callable[[Report], Iterator[Drawing]]] = {
 """Kind of plot → what draws all plots of this kind that a report has the numbers for."""
 
 
-def write(
-    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *, report: Report | None = None
-) -> list[Path]:
+def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> list[Path]:
     """All plots of `cells` in the folder `to`, and ``plots.tex`` with all of them; their paths."""
-    made = draw_all(report or Report(cells, published), Path(to))
+    made = draw_all(report or Report(cells), Path(to))
     paths = [path for plot in made for path in plot.paths]
     return [*paths, write_text(Path(to) / "plots.tex", document(made))]
 

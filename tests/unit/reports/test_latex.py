@@ -507,7 +507,7 @@ def test_methods_that_were_given_the_same_are_said_once(many: pd.DataFrame) -> N
 
 @pytest.mark.parametrize("document", ["all", "all_column", "appendix", "appendix_column"])
 def test_troubled_results_compile(frame: pd.DataFrame, tmp_path: Path, document: str) -> None:
-    latex.write(frame, tmp_path, published.load())
+    latex.write(frame, tmp_path, report=Report(frame, published.load()))
     signs = latex.escape(" ".join(SPECIAL))
     path = tmp_path / f"{document}.tex"
     path.write_text(path.read_text().replace(r"\end{document}", signs + "\n" + r"\end{document}"))

@@ -23,15 +23,14 @@ __all__ = ["document", "escape", "printed", "write", "write_sheets"]
 
 
 def write(
-    cells: pd.DataFrame, to: Path, published: pd.DataFrame | None = None, *,
-    increase: bool = True, report: Report | None = None,
-) -> list[Path]:  # fmt: skip
+    cells: pd.DataFrame, to: Path, *, increase: bool = True, report: Report | None = None
+) -> list[Path]:
     """All tables in the folder `to`, and documents; their paths.
 
     ``all.tex`` has the main tables, ``appendix.tex`` the others; ``all_column.tex`` and
     ``appendix_column.tex`` are for two columns.
     """
-    report = report or Report(cells, published)
+    report = report or Report(cells)
     made = list(every.sheets(report, increase=increase))
     main, further = [s for s in made if s.main], [s for s in made if not s.main]
     return [*write_sheets(main, to, "all"), *write_sheets(further, to, "appendix")]
