@@ -179,6 +179,17 @@ class OwnBatchNorm(nn.BatchNorm2d):
     pass
 
 
+class NormAct(nn.BatchNorm2d):
+    """Like timm's: normalises, then drops and activates."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(x)))  # type: ignore[no-any-return]
+
+
 class BoundForward(Plain):
     def __init__(self) -> None:
         super().__init__()

@@ -6,13 +6,12 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 import ttabench_methods.tent as module
 from tests.unit.conftest import Run
-from tests.unit.written_commands import options_exist
+from tests.unit.written_commands import options_exist, step
 from ttabench.cli import command
 from ttabench_reports.compare import Bounds, compare
 
@@ -30,11 +29,6 @@ def commands(file: Path) -> list[list[str]]:
 def test_every_command_and_option_exists(file: Path, least: int) -> None:
     assert len(commands(file)) >= least
     options_exist(commands(file))
-
-
-def step(name: str) -> str:
-    """The shell of a step of the workflow."""
-    return dedent(WORKFLOW.read_text().split(f"- name: {name}\n")[1].split("run: |\n")[1].split("\n\n")[0])
 
 
 def test_a_method_that_a_pull_request_adds_to_the_sweep_is_not_asked_of_the_base(tmp_path: Path) -> None:
@@ -55,10 +49,9 @@ def test_a_method_that_a_pull_request_adds_to_the_sweep_is_not_asked_of_the_base
         (bin_ / name).write_text(f"#!/bin/sh -e\n{code}")
         (bin_ / name).chmod(0o755)
     for name in ("Measure the base", "Measure the pull request"):
-        subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", step(name)], cwd=root, check=True, capture_output=True,
-            env={"PATH": f"{bin_}:/usr/bin:/bin", "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)},
-        )  # fmt: skip
+        env = {"PATH": f"{bin_}:/usr/bin:/bin", "BASE": "HEAD~1", "RUNNER_TEMP": str(tmp_path)}
+        shell = ["bash", "-euo", "pipefail", "-c", step(WORKFLOW, name)]
+        subprocess.run(shell, cwd=root, check=True, capture_output=True, env=env)
     for side in ("base", "head"):
         assert (tmp_path / f"results-{side}").read_text() == 'methods = ["tent"]\n'
 

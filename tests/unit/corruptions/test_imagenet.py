@@ -16,6 +16,7 @@ from reference_corruptions import reference
 
 import ttabench
 from tests.cases import each
+from tests.unit.corruptions.test_official import opened
 from ttabench.corruptions import (
     ALL_CORRUPTIONS,
     SEVERITIES,
@@ -36,10 +37,7 @@ IMAGES = synthetic_images(4, 224)
 
 @pytest.fixture(scope="module")
 def official(shared: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
-    folder = shared / "imagenet" / "official-224"
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there")
-    return golden.GoldenFolder.open(folder)
+    return opened(shared / "imagenet" / "official-224")
 
 
 @each("name", ALL_CORRUPTIONS)

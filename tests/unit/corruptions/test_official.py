@@ -21,12 +21,16 @@ from ttabench.corruptions import ALL_CORRUPTIONS, load_frost_textures, procedura
 IMAGES = 200
 
 
-@pytest.fixture(scope="module")
-def cifar(shared: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
-    folder = shared / "corruptions" / "cifar10c-official"
+def opened(folder: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
+    """A golden folder; skips the test where it is not there."""
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there")
     return golden.GoldenFolder.open(folder)
+
+
+@pytest.fixture(scope="module")
+def cifar(shared: Path) -> golden.GoldenFolder:  # type: ignore[name-defined]
+    return opened(shared / "corruptions" / "cifar10c-official")
 
 
 @each("name", ALL_CORRUPTIONS)
@@ -46,10 +50,7 @@ def test_pixels_of_the_published_generator(name: str, cifar: golden.GoldenFolder
 
 
 def test_pixels_of_the_published_generator_at_64_pixels(shared: Path) -> None:
-    folder = shared / "corruptions" / "tinyimagenetc-official"
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there")
-    official = golden.GoldenFolder.open(folder)
+    official = opened(shared / "corruptions" / "tinyimagenetc-official")
     frost = load_frost_textures(shared / "data" / "frost")
     compared = set()
     for run in (run for file in official.meta["files"] for run in official.read(file)):

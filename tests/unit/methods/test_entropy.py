@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.cases import each
+from tests.unit.network_variants import NormAct
 from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
@@ -363,14 +364,6 @@ def test_eta_needs_no_source_and_eata_says_that_it_does(bn: Classifier, x: Tenso
 
 
 def test_sar_leaves_the_top_out_where_batch_norms_have_activations() -> None:
-    class NormAct(nn.BatchNorm2d):  # as in timm's networks
-        def __init__(self, channels: int) -> None:
-            super().__init__(channels)
-            self.drop, self.act = nn.Identity(), nn.ReLU()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.act(self.drop(super().forward(x)))  # type: ignore[no-any-return]
-
     blocks = [nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), NormAct(3)) for _ in range(4)]
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, CLASSES))
     model = nn.Sequential(nn.Sequential(*blocks), *head)

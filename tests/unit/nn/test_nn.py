@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.unit.network_variants import NormAct
 from ttabench import nn as tta
 from ttabench.conformance.nets import DropPath, images, nets
 from ttabench.errors import UserError
@@ -420,17 +421,6 @@ def test_adapted_models_run_on_whole_nets() -> None:
             module.train()
     tta.use_batch_statistics(model)
     torch.testing.assert_close(model(x), reference(x))
-
-
-class NormAct(nn.BatchNorm2d):
-    """Like timm's: normalises, then drops and activates."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels)
-        self.drop, self.act = nn.Identity(), nn.ReLU()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.drop(super().forward(x)))  # type: ignore[no-any-return]
 
 
 class NormOdd(nn.BatchNorm2d):

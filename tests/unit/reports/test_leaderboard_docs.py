@@ -6,14 +6,13 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from tests.cases import each
 from tests.unit.reports.test_leaderboard import right
 from tests.unit.stored_results import folder
-from tests.unit.written_commands import options_exist
+from tests.unit.written_commands import options_exist, step
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE, WORKFLOW = ROOT / "docs/leaderboard.md", ROOT / ".github/workflows/submission.yml"
@@ -28,12 +27,6 @@ def commands(file: Path) -> list[list[str]]:
 def test_every_command_and_option_exists(file: Path, least: int) -> None:
     assert len(commands(file)) >= least
     options_exist(commands(file))
-
-
-def step(name: str) -> str:
-    """The shell of a step of the workflow."""
-    text = WORKFLOW.read_text().split(f"- name: {name}\n")[1].split("run: |\n")[1]
-    return dedent(text.split("\n\n")[0])
 
 
 def shell(code: str, where: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -65,7 +58,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_the_workflow_finds_the_folders_with_new_results(repository: Path) -> None:
-    done = shell(step("Folders with new results"), repository, BASE="HEAD~1")
+    done = shell(step(WORKFLOW, "Folders with new results"), repository, BASE="HEAD~1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["results/submissions/old", "results/submissions/théir s"]
     assert (repository.parent / "folders").read_text() == done.stdout
@@ -76,7 +69,7 @@ def test_the_reference_results_are_named_first(repository: Path) -> None:
     bin_.mkdir()
     (bin_ / "ttabench").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (bin_ / "ttabench").chmod(0o755)
-    code = step("Recompute all accuracies and build the leaderboard")
+    code = step(WORKFLOW, "Recompute all accuracies and build the leaderboard")
     done = shell(code, repository, PATH=f"{bin_}:/usr/bin:/bin", RUNNER_TEMP="/tmp")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[3:] == [
@@ -97,7 +90,9 @@ def test_a_cell_that_is_not_made_again_fails_the_workflow(tmp_path: Path, codes:
     (bin_ / "ttabench").write_text(f"#!/bin/sh\ncase $2 in a) exit {first};; *) exit {second};; esac\n")
     (bin_ / "ttabench").chmod(0o755)
     (tmp_path / "folders").write_text("a\nb\n")
-    done = shell(step("Run some cells again"), where, PATH=f"{bin_}:/usr/bin:/bin", GITHUB_RUN_ID="7")
+    done = shell(
+        step(WORKFLOW, "Run some cells again"), where, PATH=f"{bin_}:/usr/bin:/bin", GITHUB_RUN_ID="7"
+    )
     assert done.returncode == expected, done.stderr
     assert (
         "::warning::b: some cells were not checked, this machine trains other weights" in done.stdout

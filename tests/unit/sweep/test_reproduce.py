@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.cases import each
-from tests.unit.conftest import SMALL, Run
+from tests.unit.conftest import SMALL, Output, Run
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL, fill, filled
 from tests.unit.sweep_processes import GRID
@@ -406,22 +406,27 @@ def test_a_network_that_is_not_installed_is_not_here(out: Path) -> None:
     assert "nobodys_nets" in places[cell.cell_id].lacks
 
 
+def verified_with(code: str | None, ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch) -> Output:
+    """What verify says of cells whose network has other code since; None = its file is gone."""
+    monkeypatch.chdir(net_out.parent)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    assert ttabench("sweep", *GRID, "--corruptions", "fog", *HERE, "--out", net_out).code == 0
+    Path("net.py").unlink()
+    if code is not None:
+        Path("net.py").write_text(code)
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "net")
+    return ttabench("verify", net_out, *HERE)
+
+
 @pytest.mark.parametrize(
     "lost", ["import net_of_nobody", "def build(num_classes): import net_of_nobody", None]
 )
 def test_a_network_whose_code_is_gone_is_not_here_although_its_weights_are(
     ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch, lost: str | None
 ) -> None:
-    monkeypatch.chdir(net_out.parent)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    assert ttabench("sweep", *GRID, "--corruptions", "fog", *HERE, "--out", net_out).code == 0
-    Path("net.py").unlink()
-    if lost is not None:
-        Path("net.py").write_text(lost)
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, "net")
-    output = ttabench("verify", net_out, *HERE)
+    output = verified_with(lost, ttabench, net_out, monkeypatch)
     assert output.code == 4, output.out
     assert "2 cells: 2 not run, without their data, weights or code." in output.out
     assert f"No module named '{'net' if lost is None else 'net_of_nobody'}'" in output.out
@@ -430,14 +435,7 @@ def test_a_network_whose_code_is_gone_is_not_here_although_its_weights_are(
 def test_a_network_that_is_here_and_fails_has_failed(
     ttabench: Run, net_out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(net_out.parent)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    assert ttabench("sweep", *GRID, "--corruptions", "fog", *HERE, "--out", net_out).code == 0
-    Path("net.py").write_text("def build(num_classes): 1 / 0")
-    importlib.invalidate_caches()
-    monkeypatch.delitem(sys.modules, "net")
-    output = ttabench("verify", net_out, *HERE)
+    output = verified_with("def build(num_classes): 1 / 0", ttabench, net_out, monkeypatch)
     assert output.code == 1
     assert "2 failed" in output.out
 
