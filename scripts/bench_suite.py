@@ -31,6 +31,24 @@ def arguments(text: str | None, **defaults: int | float | str) -> argparse.Argum
     return parser
 
 
+def bring_up_to_date(text: str | None, files: Iterable[tuple[Path, bytes]]) -> int:
+    """Write what a script makes of each file where it differs, or with ``--check`` only name it; exit code.
+
+    text  the docstring of the script. `files` are made after its options are read.
+    """
+    parser = arguments(text)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    changed = []
+    for file, made in files:
+        if not file.exists() or file.read_bytes() != made:
+            changed.append(file.name)
+            if not check:
+                file.write_bytes(made)
+    print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
+    return int(check and bool(changed))
+
+
 def as_in_a_worker(threads: int = 1) -> None:
     """Set this process as a worker is set: so many threads, and freed memory is kept."""
     import torch

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import api_from_code
-from bench_suite import arguments
+from bench_suite import bring_up_to_date
 
 from ttabench import registry
 from ttabench.cli import command
@@ -163,18 +163,10 @@ LISTS = {"commands": all_commands, "methods": all_methods}
 
 
 def main() -> int:
-    parser = arguments(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    changed = []
-    for file in (DOCS / f"{name}.md" for name in PAGES):
-        old = file.read_text(encoding="utf-8")
-        if (new := fill(old)) != old:
-            changed.append(file.name)
-            if not check:
-                file.write_text(new, encoding="utf-8")
-    print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
-    return int(check and bool(changed))
+    files = (DOCS / f"{name}.md" for name in PAGES)
+    return bring_up_to_date(
+        __doc__, ((file, fill(file.read_text(encoding="utf-8")).encode()) for file in files)
+    )
 
 
 if __name__ == "__main__":

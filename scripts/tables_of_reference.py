@@ -37,7 +37,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from bench_suite import arguments
+from bench_suite import bring_up_to_date
 from which_method import overview, which_method
 
 from ttabench.store.columns import COSTLY_SCORES
@@ -334,25 +334,13 @@ KINDS = {
 }  # fmt: skip
 
 
-def main() -> int:
-    parser = arguments(__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    changed = []
+def up_to_date() -> Iterator[tuple[Path, bytes]]:
+    """Each page and picture, as it is to be."""
     for file in FILES:
-        old = file.read_text(encoding="utf-8")
-        if (new := fill(old, RESULTS)) != old:
-            changed.append(file.name)
-            if not check:
-                file.write_text(new, encoding="utf-8")
-    drawn = picture(RESULTS)
-    if drawn is not None and (not PICTURE.exists() or PICTURE.read_bytes() != drawn):
-        changed.append(PICTURE.name)
-        if not check:
-            PICTURE.write_bytes(drawn)
-    print(f"{'differ' if check else 'written'}: {', '.join(changed) or 'none'}")
-    return int(check and bool(changed))
+        yield file, fill(file.read_text(encoding="utf-8"), RESULTS).encode()
+    if (drawn := picture(RESULTS)) is not None:
+        yield PICTURE, drawn
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bring_up_to_date(__doc__, up_to_date()))
