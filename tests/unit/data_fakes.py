@@ -146,10 +146,9 @@ def make_tiny(root: Path, facts: PublishedDataset = FAKE_TINY, corruptions: Iter
     return root
 
 
-def make_imagenet(
-    root: Path, facts: PublishedDataset = FAKE_IMAGENET, corruptions: Iterable[str] = ("fog",)
-) -> Path:
+def make_imagenet(root: Path, corruptions: Iterable[str] = ("fog",)) -> Path:
     """A fake of imagenet-c below `root`, corruptions in the groups of its archives."""
+    facts = FAKE_IMAGENET
     wnids = WNIDS[: facts.num_classes]
     for split, total in (("train", facts.train), ("val", facts.test)):
         for c, wnid in enumerate(wnids):

@@ -21,6 +21,8 @@ from ttabench.nn import entropy
 CLASSES = 5
 SIZE = 16  # pixels
 WIDTH = 16
+PATCH = 4  # pixels
+DROP = 0.3
 
 
 class DropPath(nn.Module):
@@ -62,15 +64,15 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """A vision transformer with a class token, named as timm names its own."""
 
-    def __init__(self, dim: int = WIDTH, depth: int = 2, patch: int = 4, drop: float = 0.3) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.patch_embed = nn.Conv2d(3, dim, patch, patch)
-        self.cls_token = nn.Parameter(torch.randn(1, 1, dim))
-        self.pos_embed = nn.Parameter(0.5 * torch.randn(1, 1 + (SIZE // patch) ** 2, dim))
-        self.pos_drop = nn.Dropout(drop)
-        self.blocks = nn.Sequential(*(Block(dim, 2, drop) for _ in range(depth)))
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, CLASSES)
+        self.patch_embed = nn.Conv2d(3, WIDTH, PATCH, PATCH)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.pos_embed = nn.Parameter(0.5 * torch.randn(1, 1 + (SIZE // PATCH) ** 2, WIDTH))
+        self.pos_drop = nn.Dropout(DROP)
+        self.blocks = nn.Sequential(Block(WIDTH, 2, DROP), Block(WIDTH, 2, DROP))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patch_embed(x).flatten(2).transpose(1, 2)
@@ -84,7 +86,7 @@ class ConvNet(nn.Module):
     The last stage is a residual branch with stochastic depth; dropout precedes the last layer.
     """
 
-    def __init__(self, norm: Callable[[int], nn.Module], drop: float = 0.3) -> None:
+    def __init__(self, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
 
         def stage(inside: int, outside: int, stride: int) -> nn.Sequential:
@@ -94,7 +96,7 @@ class ConvNet(nn.Module):
         self.stem = stage(3, 8, 1)
         self.layer1, self.layer2 = stage(8, 8, 1), stage(8, 8, 2)
         self.layer3, self.layer4 = stage(8, WIDTH, 2), stage(WIDTH, WIDTH, 1)
-        self.drop_path, self.dropout = DropPath(drop), nn.Dropout(drop)
+        self.drop_path, self.dropout = DropPath(DROP), nn.Dropout(DROP)
         self.fc = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:

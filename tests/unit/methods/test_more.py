@@ -985,10 +985,10 @@ def test_cma_es_minimises(function: Callable[[Tensor], Tensor], dimension: int, 
     assert value <= 1e-9
 
 
-def trajectory(function: Callable[[Tensor], Tensor], start: Tensor, generations: int = 30) -> Tensor:
+def trajectory(function: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     torch.manual_seed(1)
     search, means = CMAES(start, 0.5), []
-    for _ in range(generations):
+    for _ in range(30):
         candidates = search.ask()
         search.tell(candidates, function(candidates))
         means.append(search.mean)

@@ -201,8 +201,8 @@ class Meter:
     Called as ``meter(what, done, total)``; a total of 0 is unknown. unit "bytes" shows sizes and speed.
     """
 
-    def __init__(self, unit: str, console: Console | None = None) -> None:
-        self.console = console or Console(file=sys.stderr, highlight=False)
+    def __init__(self, unit: str) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
         self._bytes = unit == "bytes"
         counts = (DownloadColumn(), TransferSpeedColumn()) if self._bytes else (MofNCompleteColumn(),)
         self._bars = Progress(
