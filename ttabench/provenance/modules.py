@@ -90,8 +90,9 @@ def method_modules(method: str) -> frozenset[str]:
     """The modules of a method's distribution that it imports, directly or not; of ttabench only its own."""
     point = entry_points(METHODS)[method]
     top = point.module.partition(".")[0]
-    project = "" if top in OWN else top
-    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), project))
+    if top in OWN:
+        return frozenset(_follow([point.module], (top,)))
+    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), top))
 
 
 @cache

@@ -413,3 +413,11 @@ def test_after_forget_all_code_is_read_again() -> None:
     assert kept["code_by_kind"].cache_info().currsize
     provenance.forget()
     assert not [name for name, made in kept.items() if made.cache_info().currsize]
+
+
+def test_a_method_of_ttabench_is_followed_in_its_own_package_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel lists all packages of ttabench, and an editable install none: both read the same modules."""
+    monkeypatch.setattr(modules_of, "_packages", lambda dist: {"ttabench", "ttabench_methods"})
+    forget()
+    assert {name.partition(".")[0] for name in modules_of.method_modules("quantile")} == {"ttabench_methods"}
+    forget()
