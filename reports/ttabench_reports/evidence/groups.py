@@ -6,7 +6,7 @@ are other classifiers, each with its own Source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ttabench_reports.cells.frames import spell
 from ttabench_reports.tables.table import Row
@@ -17,15 +17,19 @@ def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
     They share weights and mode; of the same weights, those of online methods come first.
     """
-    by_weights: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.measured:
-            by_weights.setdefault(str(row.about["checkpoint"]), []).append(row)
-    for ours in by_weights.values():
+    for ours in by_weights(row for row in rows if row.measured):
         for offline in (False, True):
             group = [row for row in ours if row.kind == "source" or row.offline == offline]
             if any(row.kind == "method" for row in group):
                 yield group
+
+
+def by_weights(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows of one architecture, those of the same weights together."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(str(row.about["checkpoint"]), []).append(row)
+    return list(found.values())
 
 
 def which_weights(group: Sequence[Row], among: Sequence[Sequence[Row]]) -> str:

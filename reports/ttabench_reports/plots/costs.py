@@ -51,13 +51,13 @@ AXES = {
 def cost_plots(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity; a panel for each network."""
     for table in highest_severities(report.tables):
-        every = [row for _, rows in networks(table) for row in rows if not math.isnan(row.value(MEAN))]
-        cost = next((name for name in AXES if all(row.about[name] > 0 for row in every)), "seconds")
-        panels = [
-            (name, known)
-            for name, rows in networks(table)
-            if len(known := [r for r in rows if not math.isnan(r.value(MEAN)) and r.about[cost] > 0]) > 1
+        scored = [
+            (name, [row for row in rows if not math.isnan(row.value(MEAN))]) for name, rows in networks(table)
         ]
+        every = [row for _, rows in scored for row in rows]
+        cost = next((name for name in AXES if all(row.about[name] > 0 for row in every)), "seconds")
+        timed_rows = [(name, [row for row in rows if row.about[cost] > 0]) for name, rows in scored]
+        panels = [(name, rows) for name, rows in timed_rows if len(rows) > 1]
         for start in range(0, len(panels), PANELS):
             part = panels[start : start + PANELS]
             yield _cost_plot(table, cost, part, timed(report, apart=cost != "seconds"))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ttabench_reports.evidence.groups import which_weights
+from ttabench_reports.evidence.groups import by_weights, which_weights
 from ttabench_reports.plots.style import BLUE, GREY, LOOKS, ORANGE, SOURCES, Look
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.table import Row, Table
@@ -32,10 +32,7 @@ def networks(table: Table) -> list[tuple[str, list[Row]]]:
     """
     named = []
     for arch, rows in methods(table).items():
-        by_weights: dict[str, list[Row]] = {}
-        for row in rows:
-            by_weights.setdefault(str(row.about["checkpoint"]), []).append(row)
-        every = list(by_weights.values())
+        every = by_weights(rows)
         named += [(naming.network(arch, which_weights(ours, every)), ours) for ours in every]
     return named
 

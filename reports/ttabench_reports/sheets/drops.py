@@ -86,14 +86,13 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         f"Accuracy drop (%) from clean images to the mean {words.over(tables)}{where}.",
         words.measured(tables),
     )
-    listed = [(row, table) for table in tables for row in measured_rows(table)]
     limited = any(
         table.key["limit"] or table.key["held_out"] or is_subset(table.key["dataset"]) for table in tables
     )
     footer = words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
-        WHOLE if any(row.about["scored_classes"] for row, _ in listed) else "",
+        WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
         LIMITED if limited else "",
         words.remarks(tables),
         words.GIVEN,

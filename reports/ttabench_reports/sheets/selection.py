@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ttabench_reports.evidence.selection import Choice, Setting
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
-from ttabench_reports.tables.table import LABEL, LEGEND, OFFLINE
+from ttabench_reports.sheets.table_notes import TableNotes
+from ttabench_reports.tables.table import LABEL, OFFLINE
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
-from ttabench_reports.words.notes import Notes
 
 NAMES = {
     "entropy": "Entropy", "infomax": "InfoMax", "nuclear_norm": "Nuclear norm", "snd": "SND",
@@ -28,7 +28,7 @@ FOOTER = (
 
 def sheet(made: Sequence[Choice]) -> Sheet:
     groups: dict[str, dict[tuple[str, ...], list[Line]]] = {}
-    notes = Notes()
+    notes = TableNotes()
     for choice in made:
         blocks = groups.setdefault(choice.table.heading, {})
         block = blocks.setdefault((choice.arch, choice.weights, choice.method, choice.mode), [])
@@ -43,32 +43,23 @@ def sheet(made: Sequence[Choice]) -> Sheet:
     )
     footer = words.join(FOOTER, words.remarks(tables))
     return Sheet(
-        "select",
-        caption,
-        footer,
-        heads,
-        parts,
-        labels=3,
-        notes=LEGEND | notes.texts,
-        spared=(3, 6),
-        wide=True,
+        "select", caption, footer, heads, parts, labels=3, notes=notes.texts, spared=(3, 6), wide=True
     )
 
 
-def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
+def _line(choice: Choice, notes: TableNotes, *, first: bool) -> Line:
     chosen, oracle = choice.chosen, choice.oracle
     said = [f"left out: {name}, {why}" for name, why in choice.left_out.items()] + _seeds(choice)
-    marks = "".join(sorted(set(map(notes.letter, said))))
+    marks = "".join(sorted(set(map(notes.mark, said))))
     total = len(choice.compared) + len(choice.left_out)
     count = str(total) if not choice.left_out else f"{len(choice.compared)} of {total}"
+    method = Entry(naming.base(choice.method), marks=OFFLINE if choice.mode == "offline" else "")
     gap = math.nan
     if chosen and oracle:
         gap = float(f"{oracle.accuracy:.1f}") - float(f"{chosen.accuracy:.1f}")
     return [
         Entry(naming.network(choice.arch, choice.weights) if first else ""),
-        Entry(naming.base(choice.method), marks=OFFLINE if choice.mode == "offline" else "")
-        if first
-        else Entry(""),
+        method if first else Entry(""),
         Entry(NAMES[choice.score]), Entry(count, marks=marks),
         Entry(_spaced(chosen.name) if chosen else "–", marks=_tie(choice, notes)),
         _accuracy(chosen, notes),
@@ -79,14 +70,12 @@ def _line(choice: Choice, notes: Notes, *, first: bool) -> Line:
     ]  # fmt: skip
 
 
-def _accuracy(setting: Setting | None, notes: Notes) -> Entry:
+def _accuracy(setting: Setting | None, notes: TableNotes) -> Entry:
     """With the marks of its row, but for that of offline ones, which the method has."""
     if setting is None:
         return Entry("–")
-    row = setting.row
-    texts = [text for column in (LABEL, MEAN) for text in row.remarks.get(column, ())]
-    letters = "".join(sorted(set(map(notes.letter, texts))))
-    return Entry(words.number(setting.accuracy), marks=row.flags.replace(OFFLINE, "") + letters)
+    marks = setting.row.flags.replace(OFFLINE, "") + notes.letters(setting.row, LABEL, MEAN)
+    return Entry(words.number(setting.accuracy), marks=marks)
 
 
 def _seeds(choice: Choice) -> list[str]:
@@ -98,13 +87,13 @@ def _seeds(choice: Choice) -> list[str]:
     return [f"settings with different seeds: {'; '.join(several)}"] if len(several) > 1 else []
 
 
-def _tie(choice: Choice, notes: Notes) -> str:
+def _tie(choice: Choice, notes: TableNotes) -> str:
     """The letter of a note, where the score does not say which of several settings is the best."""
     if len(choice.tied) < 2:
         return ""
     accuracies = [one.accuracy for one in choice.tied]
     low, high = words.number(min(accuracies)), words.number(max(accuracies))
-    return notes.letter(
+    return notes.mark(
         f"{len(choice.tied)} settings have the highest score, with accuracies of at least {low} and at most "
         f"{high}; the first one counts as chosen"
     )
