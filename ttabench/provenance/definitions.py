@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttabench.provenance.normal_form import children, digest, last_name, mark, text_of, without_words
+from ttabench.provenance.normal_form import children, digest, last_name, mark, text_of, walk, without_words
 
 __all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
 
@@ -281,13 +280,9 @@ def _dotted(node: ast.AST, imports: Mapping[str, str]) -> str | None:
 def _imports_in(node: ast.AST) -> dict[str, str]:
     """What all import statements inside of a node give names to."""
     found: dict[str, str] = {}
-    queue = deque([node])
-    while queue:
-        each = queue.popleft()
+    for each in walk(node, expressions=False):
         if isinstance(each, ast.Import | ast.ImportFrom):
             found |= _imported(each)
-        elif not isinstance(each, ast.expr):
-            queue += children(each)
     return found
 
 

@@ -109,6 +109,7 @@ def read_method(name: str) -> None:
     """
     if name in entry_points(METHODS):
         method_modules(name)
+        keep()  # for the workers, which begin with the same modules
 
 
 def _packages(dist: Distribution | None) -> set[str]:

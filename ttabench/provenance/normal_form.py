@@ -79,18 +79,19 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def last_name(node: ast.AST) -> str:
-    """``c`` of ``a.b.c`` and of ``c``; "" where an expression is no name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """The same for all nodes of a tree, in the order of `ast.walk`."""
+def walk(node: ast.AST, *, expressions: bool = True) -> Iterator[ast.AST]:
+    """The nodes of a tree, in the order of `ast.walk`; those inside of expressions if they are asked for."""
     queue = deque([node])
     while queue:
         node = queue.popleft()
-        queue += children(node)
+        if expressions or not isinstance(node, ast.expr):
+            queue += children(node)
         yield node
+
+
+def last_name(node: ast.AST) -> str:
+    """``c`` of ``a.b.c`` and of ``c``; "" where an expression is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _write(node: object, pieces: list[str], reference: Callable[[ast.AST], str | None]) -> None:
@@ -226,13 +227,13 @@ class _Scope:
 class _Renaming(ast.NodeVisitor):
     """Gives local variables numbers for names, in place."""
 
-    def generic_visit(self, node: ast.AST) -> None:
-        for each in children(node):
-            self.visit(each)
-
     def __init__(self) -> None:
         self.scopes: list[_Scope] = []
         self.count = 0
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for each in children(node):
+            self.visit(each)
 
     def visit_Name(self, node: ast.Name) -> None:
         node.id = self._renamed(node.id)
