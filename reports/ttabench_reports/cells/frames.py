@@ -144,7 +144,7 @@ def _texts(column: pd.Series[Any]) -> pd.Series[str]:
 def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
     """A column of :data:`WHOLE` or :data:`REAL` in its type. Raises UserError for what is no such number."""
     values = pd.to_numeric(column, errors="coerce").astype(float)
-    if (bad := _misread(name, column, values)).any():
+    if (bad := _misread(name, column, values.to_numpy())).any():
         kind = "number" if name in REAL else "whole number"
         limit = ", {:,} to {:,}".format(*_range(name)) if name in {*RANGE_OF, *WHOLE} else ""
         raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}{limit}.")
@@ -153,19 +153,21 @@ def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
     return values if name in REAL else values.fillna(0).astype(int)
 
 
-def _misread(name: str, column: pd.Series[Any], values: pd.Series[float]) -> pd.Series[bool]:
+def _misread(name: str, column: pd.Series[Any], values: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     """Which values of a column are not the numbers that it holds; most columns may lack one."""
-    bad = values.isna()
-    if bad.any() and name not in ("severity", "seed"):
-        texts = column[bad].dropna().astype(str).str.strip().str.lower()
-        bad = (~texts.isin(["", "nan", "n/a"])).reindex(values.index, fill_value=False)
+    bad: NDArray[np.bool_] = np.isnan(values)
+    if name not in ("severity", "seed"):
+        bad &= column.notna().to_numpy()
+        if bad.any():
+            texts = column[bad].astype(str).str.strip().str.lower()
+            bad[bad] = ~texts.isin(["", "nan", "n/a"])
     if name in WHOLE:
-        bad |= values % 1 > 0
+        bad |= np.floor(values) < values
     if name in {*RANGE_OF, *WHOLE} - {"accuracy"}:  # that of a cell which is not ok is not read
         least, largest = _range(name)
         bad |= (values < least) | (values > largest)
     elif name in REAL:
-        bad |= values.abs() == math.inf
+        bad |= np.isinf(values)
     return bad
 
 
