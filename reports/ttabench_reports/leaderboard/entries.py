@@ -139,7 +139,8 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
     """Ids of the rows with a mean that are not ranked: those that cannot be tested against the others.
 
     The others are the most that can be tested against one of them; of as many, against the highest one. So
-    a row with other seeds does not take the ranks of all the others, however high it is.
+    a row with other seeds does not take the ranks of all the others, however high it is. Where no two rows
+    can be tested, as on a long stream, it is all of them.
     """
     able = [row for row in rows if not math.isnan(row.value(MEAN))]
     able.sort(key=lambda row: _falling(row.value(MEAN)))
@@ -148,7 +149,8 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
         found.append(untested_against(row, able, table))
         if not found[-1]:
             break
-    return min(found, key=len, default=set())
+    fewest = min(found, key=len, default=set())
+    return {*map(id, able)} if 1 < len(able) == len(fewest) + 1 else fewest
 
 
 def _falling(mean: float) -> float:
