@@ -30,7 +30,7 @@ class Stability:
                the seeds.
     tail       accuracy in the last tenth of the windows minus Source's there, points; mean over the seeds;
                NaN with fewer than :data:`TENTH` windows.
-    collapse   images before the first collapsed window of any seed; NaN if there is none. The last window may
+    collapse   test images before the first collapsed window of any seed; NaN if there is none. The last may
                have a single image: with less than half of the others it does not count here.
     collapsed  the number of seeds with such a window, of `seeds`.
     """

@@ -12,6 +12,7 @@ from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks, methods
+from ttabench_reports.sheets import words
 from ttabench_reports.tables.families import Family, families
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
@@ -27,7 +28,7 @@ def severity_curves(report: Report) -> Iterator[Drawing]:
 
 def _severity_curves(family: Family, panels: Panels) -> Drawing:
     figure, below = draw(family, panels, "Mean accuracy (%)", lambda values: sum(values) / len(values))
-    caption = f"Mean accuracy (%) over the corruptions of {family.heading} by severity. {below}"
+    caption = f"Mean accuracy (%) {words.over(family.tables)} of {family.heading} by severity. {below}"
     return Drawing("severity", family.title, f"Accuracy by severity: {family.heading}", caption, figure)
 
 

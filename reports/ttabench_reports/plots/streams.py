@@ -41,8 +41,8 @@ def _windows(table: Table) -> Iterator[Drawing]:
         }
         several = " and ".join(f"{length:,}" for length in sorted(lengths))
         for part in parts(panels):
-            meaning = f"{naming.title(column)} stream, in windows of {several} images"
-            yield _drawing(table, part, column, "Images seen (thousands)", meaning)
+            meaning = f"{naming.title(column)} stream, in windows of {several} test images"
+            yield _drawing(table, part, column, "Test images seen (thousands)", meaning)
 
 
 def _over_windows(row: Row, column: str) -> Curve:

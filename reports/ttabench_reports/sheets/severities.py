@@ -32,7 +32,7 @@ def _severity(family: Family) -> Sheet:
         block.append([*notes.names(measured, model=not block), *cells])
     heads = [*NAMES, *(Head(f"Severity {table.key['severity']}") for table in tables)]
     caption = words.join(
-        f"Mean accuracy (%) over the corruptions of {family.heading} by severity.", words.measured(tables)
+        f"Mean accuracy (%) {words.over(tables)} of {family.heading} by severity.", words.measured(tables)
     )
     name = f"severity_{naming.slug(family.title)}"
     parts = [Group("", list(blocks.values()))]

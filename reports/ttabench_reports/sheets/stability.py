@@ -18,7 +18,7 @@ HEADS = (
 FOOTER = (
     "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
     f"points above Source in the last tenth of the windows; a dash: there are fewer than {TENTH}. First "
-    "collapse: images before the first window in which the accuracy is less than "
+    "collapse: test images before the first window in which the accuracy is less than "
     f"{COLLAPSED:.0%} of Source's, in any seed, but for a last one with less than half of the images; a "
     "dash: there is none."
 )
@@ -35,7 +35,7 @@ def sheets(report: Report) -> Iterator[Sheet]:
         groups = [Group(arch, [lines]) for arch, lines in by_arch.items()]
         lengths = sorted({windows.length for one in listed for windows in one.row.windows.values()})
         lengths_text = " and ".join(f"{length:,}" for length in lengths)
-        where = f"Stability on {table.heading}, in windows of {lengths_text} images."
+        where = f"Stability on {table.heading}, in windows of {lengths_text} test images."
         caption = words.join(where, words.protocol(table))
         footer = words.join(FOOTER, words.remarks([table]), words.GIVEN)
         name = f"stability_{naming.slug(table.title)}"

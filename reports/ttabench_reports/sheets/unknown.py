@@ -19,8 +19,8 @@ FOOTER = (
     "Test images have known classes, foreign images unknown ones. AUROC: chance that a test image has a "
     "higher certainty than a foreign one. FPR95: foreign images accepted at the threshold that accepts "
     "95\u00a0% of the test images; lower is better. H: harmonic mean of the test images that are accepted "
-    "and right, and the foreign images that are rejected, at this threshold. Percent; means over the "
-    "corruptions. A dash: the method has no certainty of its own."
+    "and right, and the foreign images that are rejected, at this threshold. Percent{}. A dash: the method "
+    "has no certainty of its own."
 )
 
 
@@ -33,17 +33,19 @@ def sheets(report: Report) -> Iterator[Sheet]:
 def _sheet(table: Table, rows: list[Row]) -> Sheet:
     groups = [Group(arch, [[_line(row) for row in ours]]) for arch, ours in words.archs(rows).items()]
     images = sorted({f"{row.unknown['foreign_images']:,.0f}" for row in rows})
+    single = table.natural or table.main == (naming.MIXED,)
     caption = words.join(
-        f"Known and unknown classes (%) on {table.heading}, beside {' or '.join(images)} foreign images a "
-        "corruption.",
+        f"Known and unknown classes (%) on {table.heading}, beside {' or '.join(images)} foreign images "
+        f"{'in the stream' if single else 'a corruption'}.",
         words.protocol(table),
     )
+    footer = FOOTER.format("" if single else "; means over the corruptions")
     heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *(Head(FIGURES[one.partition("_")[0]])
                                                                    for one in UNKNOWN)]  # fmt: skip
     whole = Sheet(
         f"unknown_{naming.slug(table.title)}",
         caption,
-        words.join(FOOTER, words.remarks([table]), words.GIVEN),
+        words.join(footer, words.remarks([table]), words.GIVEN),
         heads,
         groups,
         over=[("", 3), *((text, len(FIGURES)) for text in CERTAINTIES.values())],

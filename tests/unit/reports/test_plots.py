@@ -475,6 +475,17 @@ def test_a_severity_with_another_protocol_too_stays_in_its_family() -> None:
         ]  # fmt: skip
 
 
+def test_a_long_stream_by_severity_is_a_mean_over_images() -> None:
+    frame = cells(
+        ("source", "tent"), ("cct",), corruptions=("recurring",), severities=(3, 5),
+        stream="recurring(2)", reset="continual",
+    )  # fmt: skip
+    report = Report(frame)
+    (drawing,), (sheet,) = drawn(report, "severity"), severities(report)
+    for caption in (drawing.caption, sheet.caption):
+        assert caption.startswith("Mean accuracy (%) over the images of Digits-C, recurring stream")
+
+
 def test_a_severity_with_fewer_corruptions_is_named_below_the_curves() -> None:
     parts = [
         cells(("source", "tent"), ("cct",), corruptions=corruptions, severities=(severity,))
@@ -654,7 +665,7 @@ def test_windows_of_a_long_stream_are_merged_without_changing_their_mean(few: Re
     assert merged.length == 2000
     np.testing.assert_allclose(merged.accuracy, whole.accuracy.reshape(25, 4).mean(axis=1))
     drawing = next(drawing for drawing in drawn(few, "stream") if "ImageNet" in drawing.title)
-    assert "windows of 2,000 images" in drawing.caption
+    assert "windows of 2,000 test images" in drawing.caption
 
 
 # ---- cost

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import plots
@@ -101,6 +102,26 @@ def test_a_table_has_the_printed_figures_of_each_method() -> None:
     assert tent[3].text == f"{mean:.1f}"
     assert [cell.text for cell in tent[-3:]] == ["–"] * 3
     assert [len(part.heads) for part in sheet.narrow()] == [6, 5, 5]
+
+
+@each(
+    "column,changed,beside,over",
+    [
+        pytest.param("fog", {}, "a corruption", True, id="corruptions"),
+        pytest.param("mixed", {}, "in the stream", False, id="mixed"),
+        pytest.param(
+            "recurring", {"stream": "recurring(2)", "reset": "continual"}, "in the stream", False,
+            id="long stream",
+        ),
+    ],
+)  # fmt: skip
+def test_foreign_images_are_those_of_a_corruption_or_of_the_whole_stream(
+    column: str, changed: dict[str, str], beside: str, over: bool
+) -> None:
+    frame = contaminated()
+    (sheet,) = made(frame[where(frame, severity=5, corruption="fog")].assign(corruption=column, **changed))
+    assert f"beside 360 foreign images {beside}." in sheet.caption
+    assert ("means over the corruptions" in sheet.footer) is over
 
 
 def test_the_own_certainty_has_columns_where_a_method_has_one() -> None:

@@ -703,7 +703,7 @@ def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     assert len(curves) == 40
     assert curves[curves["method"] == "tent"]["image"].tolist() == [100 * k for k in range(20)]
     (sheet,) = sheets.sheets(report)
-    assert "in windows of 100 images" in sheet.caption
+    assert "in windows of 100 test images" in sheet.caption
     assert "Mean over 2 seeds" in sheet.caption
     assert sheet.heads[1].text == "Given"
     assert "Given: what a method sees of the source data" in sheet.footer
