@@ -29,6 +29,7 @@ FEW_SEEDS = range(stats.LEAST_SEEDS, 6)
 WEAK = "With so few seeds the test is weak: even a large difference may count as a tie."
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
+AS_PRINTED = "Where nothing can be tested, as over a long stream, ties are as printed."
 NOT_TESTED = "Some rows could not be tested against the best: that they are not bold says nothing."
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
@@ -94,7 +95,9 @@ def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, 
 def ranking(tables: Sequence[Table]) -> str:
     """What bold and underlined say, and what takes no part."""
     rows = [row for table in tables for row in table.rows]
-    tested = any(row.correct for row in rows if row.kind == "method")
+    methods = [[row for row in table.rows if row.kind == "method"] for table in tables]
+    tests = [any(row.correct for row in ours) for ours in methods if any(r.about["measured"] for r in ours)]
+    tested = any(tests)
     weak = tested and any(row.about.get("seeds") in FEW_SEEDS for row in rows if row.kind == "method")
     offline = any(row.offline for row in rows if row.kind == "method")
     unranked = any(row.kind == "published" or row.partial for row in rows)
@@ -106,8 +109,8 @@ def ranking(tables: Sequence[Table]) -> str:
                 sizes.setdefault(key, set()).add(row.about["batch_size"])
     together = any(len(held) > 1 for held in sizes.values())
     return join(
-        RANKED if tested else PLAIN, NOT_TESTED if any(map(untested, tables)) else "",
-        WEAK if weak else "", SEPARATELY if offline else "",
+        RANKED if tested else PLAIN, AS_PRINTED if tested and not all(tests) else "",
+        NOT_TESTED if any(map(untested, tables)) else "", WEAK if weak else "", SEPARATELY if offline else "",
         TOGETHER if together else "", UNRANKED if unranked else "",
     )  # fmt: skip
 

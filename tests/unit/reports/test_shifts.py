@@ -69,6 +69,20 @@ def test_means_say_whether_they_are_over_a_natural_shift_or_a_long_stream() -> N
     assert over(corrupted, shift, stream) == every_kind
 
 
+def test_beside_a_long_stream_its_ties_are_as_printed() -> None:
+    corrupted = with_correctness(cells(("source", "tent"), ("cct",), corruptions=("fog", "snow")), 60)
+    stream = corrupted[corrupted["corruption"] == "fog"].assign(
+        corruption="recurring", stream="recurring(2)", reset="continual", correct=[b"", b""]
+    )
+
+    def how(*frames: pd.DataFrame) -> str:
+        return words.ranking(tables.tables(pd.concat(frames, ignore_index=True)))
+
+    assert "paired test" in how(corrupted, stream)
+    assert words.AS_PRINTED in how(corrupted, stream)
+    assert words.AS_PRINTED not in how(corrupted) + how(stream)
+
+
 def test_shifts_and_corruptions_side_by_side_keep_their_own_means(tmp_path: Path) -> None:
     frame = pd.concat([
         cells(archs=("resnet18",), datasets=("cifar10-c",)),
