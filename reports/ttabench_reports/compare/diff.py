@@ -15,7 +15,7 @@ from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.matching import card_pairs, in_other_protocols, match
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import first_lines
-from ttabench_reports.compare.unlike import other_settings
+from ttabench_reports.compare.unlike import other_orders, other_settings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ class Diff:
     """differences of `matched` pairs of cells; how many cells only one of the two has.
 
     other_settings  sentences on cells that both have, but with other settings.
+    other_orders    sentences on `matched` cells of continual runs with other orders of corruptions.
     """
 
     names: tuple[str, str]
@@ -34,11 +35,12 @@ class Diff:
     only_first: int
     only_second: int
     other_settings: tuple[str, ...] = ()
+    other_orders: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
         """Whether anything differs, the set of cells included."""
-        return bool(self.differences or self.only_first or self.only_second)
+        return bool(self.differences or self.other_orders or self.only_first or self.only_second)
 
 
 def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | str | Side) -> Diff:
@@ -58,6 +60,7 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
         only_first=int((both["_merge"] == "left_only").sum()) - len(moved),
         only_second=int((both["_merge"] == "right_only").sum()) - len(moved),
         other_settings=tuple(other_settings(both, names)),
+        other_orders=tuple(other_orders(both)),
     )
 
 
@@ -74,7 +77,8 @@ def render_diff(difference: Diff, limit: int = 50) -> RenderableType:
     summary = f"{counted(difference.matched, 'cell')} in both"
     for name, count in zip(difference.names, (difference.only_first, difference.only_second), strict=True):
         summary += f"; {count} only in {name}" if count else ""
-    if difference.matched and not difference.differences:
+    if difference.matched and not (difference.differences or difference.other_orders):
         summary += f"; nothing recorded differs{' in those of both' if difference.differs else ''}"
     lines = first_lines(difference.differences, len(difference.differences), limit)
-    return Group(*lines, *map(Text, difference.other_settings), Text(f"{summary}."))
+    sentences = (*difference.other_orders, *difference.other_settings)
+    return Group(*lines, *map(Text, sentences), Text(f"{summary}."))

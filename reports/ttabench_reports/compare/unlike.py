@@ -40,7 +40,11 @@ def unlike_in(both: pd.DataFrame) -> list[str]:
     ]
     some_may_be_the_same = {"left_only", "right_only"} <= {*both["_merge"]}
     sides = ("the baseline", "the candidate")
-    renamed = (*_other_protocol(both), *other_settings(both, sides)) if some_may_be_the_same else ()
+    renamed = (
+        (*_other_protocol(both), *other_orders(both), *other_settings(both, sides))
+        if some_may_be_the_same
+        else ()
+    )
     more = (*_other_ratio(both), *renamed, *_nothing_shared(both))
     return list(dict.fromkeys([*warnings, *more]))
 
@@ -62,6 +66,26 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
         changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])
         for row in changed.to_dict("records"):
             yield f"not the same protocol: {row['method']}: {name} {row[before]} → {row[after]}."
+
+
+def other_orders(both: pd.DataFrame) -> Iterator[str]:
+    """Whether missing cells are there in a continual run with another order of corruptions."""
+    pairs = in_other_protocols(both)
+    runs = pairs[
+        (pairs["reset_before"] == pairs["reset_after"]) & (pairs["history_before"] != pairs["history_after"])
+    ]
+    orders: dict[str, list[str]] = {}
+    for method, of_method in runs.groupby("method", sort=False):
+        change = " → ".join(_in_order(of_method, f"history_{side}") for side in ("before", "after"))
+        orders.setdefault(change, []).append(str(method))
+    for change, methods in orders.items():
+        yield f"not the same order of corruptions: {first_of(methods)}: {change}."
+
+
+def _in_order(cells: pd.DataFrame, history: str) -> str:
+    """The corruptions of continual cells, those that came first at the beginning."""
+    seen = cells[history].map(lambda before: len(before.split())).sort_values(kind="stable")
+    return ", ".join(cells.loc[seen.index, "corruption"].unique())
 
 
 def other_settings(both: pd.DataFrame, sides: Sequence[str]) -> Iterator[str]:

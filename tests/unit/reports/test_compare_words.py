@@ -21,7 +21,7 @@ from rich.text import Text
 from scipy import stats
 
 from tests.cases import each
-from tests.unit.made_cells import cells, spoil, where
+from tests.unit.made_cells import cells, continual, spoil, where
 from tests.unit.stored_results import CELL, fill, folder, measured
 from ttabench.cell import Result
 from ttabench.errors import UserError
@@ -514,6 +514,7 @@ def test_a_diff_in_words(tmp_path: Path) -> None:
             {"key": "checkpoint", "before": "c" * 64, "after": "d" * 64, "cells": 1, "of": 1, "places": []}
         ],
         "other_settings": [],
+        "other_orders": [],
     }  # fmt: skip
     assert diff_json(result).startswith('{\n "names"')
     separate = diff(one, folder(tmp_path / "apart", right("pixelate")))
@@ -580,6 +581,18 @@ def test_of_two_orders_each_cell_meets_the_one_of_its_history() -> None:
     pairs = in_other_protocols(match(side(orders), side(orders[::-1].assign(precision="tf32")))[0])
     assert len(pairs) == 2
     assert (pairs["history_before"] == pairs["history_after"]).all()
+
+
+def test_continual_runs_in_other_orders_of_corruptions_are_named() -> None:
+    frame = cells(("source", "tent"), ("cct",))
+    runs = [continual(frame, order) for order in (["fog", "contrast", "snow"], ["fog", "snow", "contrast"])]
+    said = "not the same order of corruptions: source, tent: contrast, snow → snow, contrast."
+    assert compare(*runs).warnings == (said,)
+    result = diff(*runs)
+    assert result.differs
+    assert json.loads(diff_json(result))["other_orders"] == [said]
+    assert text(render_diff(result)) == [said, "6 cells in both."]
+    assert not diff(runs[0], runs[0]).differs
 
 
 def test_fifty_differences_are_shown() -> None:
