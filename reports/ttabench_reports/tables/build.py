@@ -34,8 +34,8 @@ from ttabench_reports.tables.remarks import (
     of_classes,
     of_mean,
     of_other_orders,
+    orders,
     several_orders,
-    unlike_orders,
 )
 from ttabench_reports.tables.rows import row_of
 from ttabench_reports.tables.rows_of_cells import rows_of_cells
@@ -106,7 +106,7 @@ def _build(
         of_mean(main),
         of_classes(key, members),
         others if left_out else "",
-        unlike_orders(rows),
+        orders(rows, (*main, *extra)),
         several_orders(rows, numbers),
         *further,
     )

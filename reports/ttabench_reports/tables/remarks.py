@@ -93,23 +93,32 @@ def absent(key: Mapping[str, Any], attrs: Mapping[Any, Any], rows: pd.DataFrame)
     return f"Asked for, but not measured: {_on_networks(absent)}." if absent else ""
 
 
-def unlike_orders(rows: Iterable[Row]) -> str:
-    """Which continual rows have another order of corruptions than the others, as a sentence; "" for none.
+def orders(rows: Iterable[Row], columns: Sequence[str]) -> str:
+    """The order of corruptions of most continual rows, if it is not that of `columns`, and who has another.
 
-    An order goes with those that it begins with: they are of one run, measured in part.
+    Sentences; "" for none. An order goes with those that it begins with: they are of one run, in part.
     """
     ran = [row for row in rows if row.kind == "method" and row.about["measured"] and row.order]
 
     def alike(first: Row, second: Row) -> bool:
         return all(a == b for a, b in zip(first.order, second.order, strict=False))
 
-    usual = max(ran, key=lambda row: sum(alike(row, other) for other in ran), default=None)
-    unlike = [(row.name, row.arch) for row in ran if usual and not alike(row, usual)]
-    if not unlike:
+    def common(row: Row) -> tuple[int, int]:
+        return sum(alike(row, other) for other in ran), len(row.order)
+
+    usual = max(ran, key=common, default=None)
+    if usual is None:
         return ""
-    return (
-        f"In another order of corruptions than the other rows, which changes numbers: {_on_networks(unlike)}."
-    )
+    parts = []
+    if usual.order != tuple(column for column in columns if column in usual.order):
+        names = first_of([naming.title(name) for name in usual.order], len(CORRUPTIONS))
+        parts.append(f"The corruptions came in this order: {names}.")
+    if unlike := [(row.name, row.arch) for row in ran if not alike(row, usual)]:
+        parts.append(
+            "In another order of corruptions than the other rows, which changes numbers: "
+            f"{_on_networks(unlike)}."
+        )
+    return " ".join(parts)
 
 
 def several_orders(rows: Iterable[Row], numbers: Numbers) -> str:

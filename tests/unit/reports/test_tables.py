@@ -544,6 +544,21 @@ def test_the_table_of_protocols_says_how_many_seeds_each_method_has() -> None:
         assert sheet_of_methods.protocols(report).groups[0].lines[0][1].text == said
 
 
+def test_the_order_of_a_continual_run_is_named_where_it_is_not_that_of_the_columns() -> None:
+    frame = cells(("source", "tent", "sar"), ("cct",))
+    for order, said in (
+        (["snow", "fog", "contrast"], ""),
+        (["contrast", "fog", "snow"], "The corruptions came in this order: Contrast, Fog, Snow."),
+    ):
+        whole = continual(frame, order)
+        part = whole[~((whole["base"] == "sar") & (whole["corruption"] == order[-1]))]
+        for made in (whole, part):
+            (built,) = tables.tables(made)
+            assert built.main == ("snow", "fog", "contrast")
+            assert ("came in this order" in built.measured) is bool(said)
+            assert said in built.measured
+
+
 def test_continual_rows_in_another_order_of_corruptions_are_named() -> None:
     """Source does not adapt; what is measured of a run in part begins as the whole one."""
     forth, back = CORRUPTIONS, CORRUPTIONS[::-1]
