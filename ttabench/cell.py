@@ -27,6 +27,16 @@ def canonical(data: Any) -> str:
     return _encoder.encode(data)
 
 
+def spell(value: Scalar) -> str:
+    """A setting's value as users write it and labels have it: two numbers never look the same."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """method+config × architecture+checkpoint × dataset × corruption × severity × seed × protocol.

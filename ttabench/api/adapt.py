@@ -14,12 +14,13 @@ from ttabench.api.image_size import tried_with
 from ttabench.api.names import check_seed, get_method
 from ttabench.api.normalisation import as_numbers, check_images
 from ttabench.api.source_batches import SourceBatches
+from ttabench.cell import spell
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError, warn_of_network
 from ttabench.measure.declared_source import DeclaredSource
 from ttabench.measure.torch_defaults import default_modes
 from ttabench.method import Method, Needs
-from ttabench.method.settings import make_config, spell, usual_settings
+from ttabench.method.settings import make_config, usual_settings
 from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.even_threads import even_threads
@@ -142,11 +143,4 @@ def _check_needs(
 
 def _config(cls: type[Method[Any]], classifier: Classifier, dataset: str, settings: Mapping[str, Any]) -> Any:
     base = usual_settings(cls, dataset, classifier.num_classes, classifier.architecture())
-    return make_config(cls, {name: _text(value) for name, value in settings.items()}, base)
-
-
-def _text(value: Any) -> str:
-    """A setting as a user would type it, with every digit."""
-    if value is None:
-        return "none"
-    return repr(float(value)) if isinstance(value, float) else spell(value)
+    return make_config(cls, {name: spell(value) for name, value in settings.items()}, base)

@@ -8,6 +8,8 @@ import typing
 from dataclasses import MISSING, fields
 from typing import Any
 
+from ttabench.cell import spell
+
 ROW = re.compile(r"^(\w+(?:, \w+)*)(?:\s{2,}|:\s+)(\S.*)$")
 ROLE = re.compile(r":\w+:`~?(?:ttabench\.)?([^`]+)`")  # of Sphinx, as in :func:`name`
 FIELD = re.compile(r"^    (\w+): [^#]*?(?:  # (?!type:|noqa)(.*))?$")
@@ -23,19 +25,13 @@ def settings_of(config: Any) -> list[dict[str, str]]:
     return [
         {
             "name": field.name,
-            "default": _spelled(None if field.default is MISSING else field.default),
-            "value": _spelled(getattr(config, field.name)),
+            "default": spell(None if field.default is MISSING else field.default),
+            "value": spell(getattr(config, field.name)),
             "range": _range(hints[field.name], allowed.get(field.name)),
             "meaning": ROLE.sub(r"\1", meanings.get(field.name, "")),
         }
         for field in fields(kind)
     ]
-
-
-def _spelled(value: Any) -> str:
-    from ttabench.method.settings import spell
-
-    return "none" if value is None else spell(value)
 
 
 def _range(hint: Any, allowed: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ttabench.cell import Scalar
+from ttabench.cell import Scalar, spell
 from ttabench.errors import UserError, unknown
 from ttabench.method import Architecture, Method
 from ttabench.method.ranges import check_ranges
@@ -98,13 +98,3 @@ def label(name: str, config: Any, *defaults: Any) -> str:
         if any(getattr(config, f.name) != getattr(default, f.name) for default in defaults)
     ]
     return f"{name}[{','.join(differs)}]" if differs else name
-
-
-def spell(value: Scalar) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )

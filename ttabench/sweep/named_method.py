@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from ttabench.cell import Cell
+from ttabench.cell import Cell, spell
 from ttabench.errors import UserError
-from ttabench.method.settings import parse_values, spell
+from ttabench.method.settings import parse_values
 from ttabench.method.spelling import parse_method
 from ttabench.registry import method
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench.cell import spell
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
@@ -39,11 +40,10 @@ class Value:
     @classmethod
     def of(cls, value: Any) -> Value:
         if isinstance(value, bool):
-            return cls(1, float(value), str(value).lower())
+            return cls(1, float(value), spell(value))
         if isinstance(value, int | float):
-            whole = float(value).is_integer()
-            return cls(2, float(value), str(int(value)) if whole else f"{value:g}")
-        return cls(0, 0.0, "none") if value is None else cls(3, 0.0, str(value))
+            return cls(2, float(value), spell(int(value) if float(value).is_integer() else value))
+        return cls(0 if value is None else 3, 0.0, spell(value))
 
     @classmethod
     def read(cls, text: str) -> Value:

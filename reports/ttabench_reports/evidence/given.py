@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ttabench.cell import spell
 from ttabench_reports.cells.method_facts import MethodFacts, method_facts
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.tables.table import Row, Table
@@ -108,14 +109,10 @@ def _unusual(in_label: Sequence[str], config: Mapping[str, Any], usual: Mapping[
     """What else differs from the defaults of the method's class: settings for a dataset or a network."""
     names = {setting.partition("=")[0].strip() for setting in in_label}
     return [
-        f"{name}={_spelled(value)}"
+        f"{name}={spell(value)}"
         for name, value in config.items()
         if name not in names and name in usual and value != usual[name]
     ]
-
-
-def _spelled(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _passes(epochs: int, config: Mapping[str, Any], known: MethodFacts) -> int:

@@ -281,7 +281,7 @@ def test_one_method_in_full(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_setting_has_a_row_and_the_default_in_force() -> None:
-    from ttabench.method.settings import spell
+    from ttabench.cell import spell
 
     for name, cls in registry.methods().items():
         fact = _facts.method(name)
@@ -291,7 +291,7 @@ def test_every_setting_has_a_row_and_the_default_in_force() -> None:
         assert list(shown) == list(fields), name
         for field in fields:
             value = getattr(config, field)
-            assert shown[field] == ("none" if value is None else spell(value)), f"{name}.{field}"
+            assert shown[field] == spell(value), f"{name}.{field}"
         assert all(setting["range"] for setting in fact["settings"])
 
 
