@@ -786,6 +786,18 @@ def test_the_global_generators_are_left_alone() -> None:
     assert np.array_equal(np.random.get_state()[1], before[2])  # noqa: NPY002
 
 
+def test_the_nets_are_tried_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(run, "works", lambda case: str(seen.append(torch.get_num_threads()) or "stop"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        conform(Sound)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(params=["BN CNN", "GN CNN", "LN ViT"])
 def net(request: pytest.FixtureRequest) -> Classifier:
     return nets()[request.param]

@@ -17,8 +17,6 @@ def conform(
 
     Exit code 1 if a check fails.
     """
-    import torch
-
     from ttabench.conformance import Check
     from ttabench.conformance import conform as run
     from ttabench.errors import printable
@@ -26,7 +24,6 @@ def conform(
     from ttabench.registry import method
     from ttabench.registry import methods as importable
 
-    torch.set_num_threads(1)  # the nets are so small that threads only wait for each other
     checks: list[Check] = []
     for text in list(importable()) if methods == ["all"] else methods:
         name, settings = parse_method(text)

@@ -48,7 +48,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     """Try a method on tiny nets with batch, group and layer norm; nets that its needs exclude are skipped.
 
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
-    The global random generators, and the functions and layers of torch, are left as they were.
+    The global random generators, the threads, and the functions and layers of torch are left as they were.
     """
     if fault := config_fault(method.Config):
         return [Check(SOUND, False, fault)]
@@ -60,7 +60,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     except Exception as raised:  # of what the method declares by functions
         return [Check(SOUND, False, told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
-    with _generators_kept(), parts_kept():
+    with _generators_kept(), parts_kept(), _one_thread():
         if cases:
             checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
         if checks[-1].ok:  # otherwise all other checks would fail in the same way
@@ -112,3 +112,14 @@ def _generators_kept() -> Iterator[None]:
         yield
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """The nets are so small that threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
