@@ -263,6 +263,31 @@ class DrawsFromPython(Sound):
         return super().adapt(x) + random.random()
 
 
+class SeedsTorch(Sound):
+    def adapt(self, x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return super().adapt(x)
+
+
+class SeedsTorchOffline(Sound):
+    def fit(self, batches: Batches, epochs: int = 0) -> None:
+        torch.manual_seed(0)
+        super().fit(batches, epochs)
+
+
+class KnowsABatchByItsId(Sound):
+    """And has the logits of the latest one at hand."""
+
+    def setup(self, source: SourceData | None) -> None:
+        super().setup(source)
+        self.known, self.logits = (0, torch.Size()), torch.empty(0)
+
+    def adapt(self, x: Tensor) -> Tensor:
+        if self.known != (id(x), x.shape):
+            self.known, self.logits = (id(x), x.shape), super().adapt(x)
+        return self.logits.clone()
+
+
 class AlarmsWithANumber(Sound):
     def alarms(self) -> Any:
         return np.float64(0.5)
@@ -529,6 +554,9 @@ FAULTS = [
     (TrainsAllOfABatchNormNet, {"dropout"}),
     (DrawsFromNumPy, {"determinism", "causality", "reset", "pickling", "dropout"}),
     (DrawsFromPython, {"determinism", "causality", "reset", "pickling", "dropout"}),
+    (SeedsTorch, {"seeds"}),
+    (SeedsTorchOffline, {"seeds"}),
+    (KnowsABatchByItsId, {"freed_images"}),
     (AlarmsWithANumber, {"declarations"}),
     (AlarmsWithNaN, {"declarations"}),
     (CannotBePickled, {"pickling"}),

@@ -65,16 +65,18 @@ class Case:
 class Run:
     """One pass over copies of a stream.
 
-    `logits` are copies made when they were returned; `returned` are the tensors themselves.
+    `given` are these copies, so that none has the id of an earlier one. `logits` are copies made when they
+    were returned; `returned` are the tensors themselves.
     """
 
     def __init__(self, method: Method[Any], stream: Sequence[Tensor], seed: int = SEED) -> None:
         seed_torch(seed)
         self.method = method
+        self.given = [x.clone() for x in stream]
         self.returned: list[Tensor] = []
         self.logits: list[Tensor] = []
-        for x in stream:
-            self.returned.append(method.adapt(x.clone()))
+        for x in self.given:
+            self.returned.append(method.adapt(x))
             self.logits.append(self.returned[-1].detach().clone())
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import pickle
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ttabench.conformance.case import Case, Run, seed_torch
+from ttabench.conformance.case import SEED, Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import Snapshot, deepest_graph, difference, holds, size, snapshot
 from ttabench.conformance.watched_data import Source, Target, split
@@ -190,6 +191,40 @@ def determinism(case: Case) -> str:
     np.random.seed(1)  # noqa: NPY002 — this check looks for methods that use this generator
     again = Run(case.fresh(), case.stream).logits
     return _same(again, case.online.logits, "in a second run with the same seed")
+
+
+def seeds(case: Case) -> str:
+    """Another torch seed stays another one: the method does not set torch's generator while it learns."""
+    method, x = case.fresh(), case.stream[0]
+    for name, learn in (
+        ("adapt()", lambda: method.adapt(x.clone())),
+        ("fit()", lambda: method.fit(Target([x]), 1)),
+    ):
+        ends = []
+        for seed in (SEED, SEED + 1):
+            method.reset()
+            seed_torch(seed)
+            learn()
+            ends.append(torch.get_rng_state())
+        if torch.equal(*ends):
+            return f"{name} seeds torch's generator, so all seeds of a sweep draw the same; leave it as it is"
+    return ""
+
+
+def freed_images(case: Case) -> str:
+    """What was kept of a batch is not taken for a later one: Python gives the id of a freed tensor again."""
+    if determinism(case):
+        return ""  # they differ anyway
+    method, x = case.fresh(), torch.empty(0)
+    seed_torch()
+    logits = []
+    for batch in case.stream:
+        if sys.getrefcount(x) <= 2 and not x.requires_grad:  # nothing else has it
+            x.data = batch.clone()
+        else:
+            x = batch.clone()
+        logits.append(method.adapt(x).detach().clone())
+    return _same(logits, case.online.logits, "where images have the id() of earlier ones, which were freed")
 
 
 def reset(case: Case) -> str:
@@ -409,6 +444,8 @@ CHECKS: dict[str, Callable[[Case], str]] = {
     "a short last batch": short_last_batch,
     "logits are in the order of the images": row_order,
     "determinism under a seed": determinism,
+    "other seeds give other random numbers": seeds,
+    "images that are freed are forgotten": freed_images,
     "reset() restores bitwise": reset,
     "state survives pickling": pickling,
     "independent of dropout and stochastic depth": dropout,
