@@ -74,6 +74,7 @@ def command(only: str = "") -> Any:
 
 
 LONGEST = 400
+INTERRUPTED = 128 + signal.SIGINT
 GRACE = 4.0  # seconds after SIGTERM; schedulers send SIGKILL some seconds later
 
 
@@ -90,12 +91,23 @@ def _leave_by_force() -> None:
     os._exit(TERMINATED)
 
 
+def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """KeyboardInterrupt; at once while torch is imported, which ignores exceptions as it imports numpy."""
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    if getattr(spec, "_initializing", False):
+        _complain("interrupted.")
+        os._exit(INTERRUPTED)
+    signal.default_int_handler(number, frame)
+
+
 def main() -> None:
     """Entry point: a user's mistake is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143.
 
     Messages and progress do not wait for a reader, tables do.
     """
     signal.signal(signal.SIGTERM, _on_sigterm)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background of a script
+        signal.signal(signal.SIGINT, _on_ctrl_c)
     for name, value in ONE_NUMPY_THREAD.items():
         os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
@@ -136,7 +148,7 @@ def _main() -> None:
         _complain(_about_path_or_disk(problem))
         code = 2
     except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = INTERRUPTED
     except SystemExit as leaving:
         if not is_sigterm(leaving):
             raise
@@ -149,7 +161,7 @@ def _main() -> None:
         else:
             _complain(sentence(problem))
         code = 2
-    if code == 130:
+    if code == INTERRUPTED:
         _complain("interrupted.")
     if code == TERMINATED:
         _complain("ended by SIGTERM.")

@@ -258,3 +258,27 @@ main()
 def test_ctrl_c_once_more_ends_the_command_at_once_and_without_a_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+IMPORTS = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+from ttabench.__main__ import main
+
+class CtrlC(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, CtrlC())
+sys.argv[1:] = ["sweep", "--archs", "resnet18", "--methods", "source", "--limit", "10", "--dry-run"]
+main()
+"""
+
+
+def test_ctrl_c_while_torch_imports_numpy_ends_the_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ttabench: interrupted.\n")
