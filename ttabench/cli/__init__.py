@@ -110,6 +110,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, _on_ctrl_c)
     for name, value in ONE_NUMPY_THREAD.items():
         os.environ.setdefault(name, value)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal that lacks a character gets a question mark
             stream.reconfigure(errors="replace")
@@ -118,6 +119,13 @@ def main() -> None:
             _main()
     finally:
         _forget_what_cannot_be_written()
+
+
+def _open_closed_streams() -> None:
+    """A stream that is closed (``2>&-``) leads nowhere; it is None in Python, and a file gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _forget_what_cannot_be_written() -> None:

@@ -282,3 +282,8 @@ def test_ctrl_c_while_torch_imports_numpy_ends_the_command(tmp_path: Path) -> No
     command = [sys.executable, "-c", IMPORTS]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "ttabench: interrupted.\n")
+
+
+def test_a_closed_stream_of_errors_changes_no_exit_code() -> None:
+    command = f"{sys.executable} -m ttabench status nowhere 2>&-"
+    assert subprocess.run(command, shell=True, capture_output=True, timeout=200).returncode == 2
