@@ -40,7 +40,7 @@ class Comparison:
               p_value (one-sided, corrected for the number of tests; NaN where there was no test),
               status_before, status_after, reason_after, verdict: same | moved (rose, or fell within the
               bound) | chance (beyond it, but the test does not confirm it) | fell | lost (had a number, has
-              none) | gained | missing | new; variant: that of its mean.
+              none) | gained | neither (no number on both sides) | missing | new; variant: that of its mean.
     means     one row per method × arch × dataset × severity × protocol × weights (:data:`MEAN_OF`): before,
               after, change over the cells with a number in both, every cell weighing the same; `cells` of
               `of`; p_value; verdict; variant: what of the protocol or the weights differs from the other

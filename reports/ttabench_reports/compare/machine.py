@@ -17,7 +17,7 @@ from ttabench_reports.compare.verdicts import MEAN_OF
 from ttabench_reports.words import naming
 
 FORMAT = "ttabench-compare"
-VERDICTS = ("same", "moved", "chance", "fell", "lost", "gained", "missing", "new")
+VERDICTS = ("same", "moved", "chance", "fell", "lost", "gained", "neither", "missing", "new")
 MOST = 10  # annotations of a kind that GitHub shows for a step
 
 

@@ -67,8 +67,9 @@ def _counts(comparison: Comparison) -> str:
     """``30 cells in both: 28 with the same accuracy; 2 only in results-before.``"""
     alone = {word: comparison.count(word) for word in ALONE}
     both = len(comparison.cells) - sum(alone.values())
-    same = comparison.count("same")
+    same, neither = comparison.count("same"), comparison.count("neither")
     text = f"{both} cells in both, {same} of them with the same accuracy"
+    text += f" and {neither} without a number on both sides" if neither else ""
     for word, count in alone.items():
         text += f"; {count} {ALONE[word].format(*comparison.names)}" if count else ""
     return f"{text}. A gate, which fails where accuracy fell: --gate."

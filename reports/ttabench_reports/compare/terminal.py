@@ -21,7 +21,7 @@ P_OF_FALL = "p (fall)"
 WORDS = {
     "same": "the same", "moved": "rose or fell within the bound", "chance": "fell no more than by chance",
     "fell": "fell", "lost": "lost their number", "gained": "gained a number",
-    "missing": "missing", "new": "new",
+    "neither": "without a number on both sides", "missing": "missing", "new": "new",
 }  # fmt: skip
 
 

@@ -27,8 +27,10 @@ def of_cells(both: pd.DataFrame, bounds: Bounds) -> pd.Series[str]:
     """The verdict on each matched cell, see :class:`ttabench_reports.compare.comparison.Comparison`."""
     change = both["change"]
     verdict = _moved(change, both["p_value"], bounds.max_drop, bounds.alpha)
-    verdict[both["accuracy_before"].isna() & both["accuracy_after"].notna()] = "gained"
-    verdict[both["accuracy_before"].notna() & both["accuracy_after"].isna()] = "lost"
+    before, after = both["accuracy_before"].notna(), both["accuracy_after"].notna()
+    verdict[~before & ~after] = "neither"
+    verdict[~before & after] = "gained"
+    verdict[before & ~after] = "lost"
     verdict[both["_merge"] == "left_only"] = "missing"
     verdict[both["_merge"] == "right_only"] = "new"
     return verdict

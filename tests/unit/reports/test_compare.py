@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.system.checked_lines import decode, encode
 from ttabench_reports.cells.load import read as load_cells
-from ttabench_reports.compare import as_json, compare, render
+from ttabench_reports.compare import as_json, compare, render, side_by_side
 from ttabench_reports.compare.one_sided_tests import smallest_fall, typical_smallest_fall
 from ttabench_reports.compare.sides import side
 from ttabench_reports.evidence.stats import mcnemar
@@ -36,10 +37,10 @@ def shifted(frame: pd.DataFrame, points: float, **values: object) -> pd.DataFram
     return frame
 
 
-def printed(outcome: object, width: int = 120) -> str:
+def printed(outcome: object, width: int = 120, shown: Callable[..., object] = render) -> str:
     console = Console(width=width, file=io.StringIO())
     with console.capture() as capture:
-        console.print(render(outcome))  # type: ignore[arg-type]
+        console.print(shown(outcome))
     return capture.get()
 
 
@@ -159,7 +160,12 @@ def test_a_cell_that_lost_its_number_fails() -> None:
 def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
     frame = cells()
     without = spoil(frame, "n/a", "no batch norm", arch="cct", method="tent")
-    assert not compare(without, without).failed
+    neither = compare(without, without)
+    assert not neither.failed
+    same = len(frame) - 15
+    assert f"ok: {same} the same, 15 without a number on both sides (" in printed(neither)
+    apart = f"{same} of them with the same accuracy and 15 without a number on both sides. "
+    assert apart in printed(neither, 200, side_by_side)
     gained = compare(without, frame)
     assert not gained.failed
     assert gained.count("gained") == 15

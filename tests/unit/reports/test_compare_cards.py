@@ -288,7 +288,8 @@ def test_json_says_all_of_it() -> None:
     result = json.loads(as_json(broken()), parse_constant=lambda word: pytest.fail(word))
     assert result["failed"] is True
     assert result["counts"] == {
-        "same": 13, "moved": 0, "chance": 0, "fell": 15, "lost": 1, "gained": 0, "missing": 1, "new": 0,
+        "same": 13, "moved": 0, "chance": 0, "fell": 15, "lost": 1, "gained": 0, "neither": 0, "missing": 1,
+        "new": 0,
     }  # fmt: skip
     assert len(result["cells"]) == 17
     assert {row["verdict"] for row in result["means"]} == {"fell", "same"}

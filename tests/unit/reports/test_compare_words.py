@@ -334,7 +334,8 @@ def test_json_has_every_value_and_null_for_nan() -> None:
     }  # fmt: skip
     assert (content["baseline"], content["candidate"]) == ("the baseline", "the candidate")
     assert content["counts"] == {
-        "same": 1, "moved": 1, "chance": 0, "fell": 1, "lost": 1, "gained": 1, "missing": 1, "new": 1,
+        "same": 1, "moved": 1, "chance": 0, "fell": 1, "lost": 1, "gained": 1, "neither": 0, "missing": 1,
+        "new": 1,
     }  # fmt: skip
     assert content["warnings"] == ["careful"]
     assert content["causes"] == [{"key": "x", "before": "1", "after": "ü", "cells": 1, "of": 2, "places": []}]
