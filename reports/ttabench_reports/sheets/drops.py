@@ -10,7 +10,7 @@ from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.evidence.groups import groups
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Emphasis, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -51,45 +51,58 @@ def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
 
 def _drop(tables: Sequence[Table], name: str) -> Sheet:
     notes = TableNotes()
-    smallest = [_smallest(table) for table in tables]
+    smallest = {row for table in tables for row in _smallest(table)}
     blocks: dict[str, list[Line]] = {}
     for arch, rows in side_by_side(tables):
         block = blocks.setdefault(arch, [])
         measured = [row for row in rows if row]
         line = notes.names(measured, model=not block)
-        for row, table, least in zip(rows, tables, smallest, strict=True):
+        for row, table in zip(rows, tables, strict=True):
             if row is None:
                 line += [words.known("")] * 3
-                continue
-            clean = row.about["clean_accuracy"]
-            fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
-            place: Emphasis = "best" if id(row) in least else ""
-            line += [
-                words.known(words.number(clean)), notes.accuracy(row, table, ranked=False, line=measured),
-                words.known(words.number(fall), place=place),
-            ]  # fmt: skip
+            else:
+                corrupted = notes.accuracy(row, table, ranked=False, line=measured)
+                line += _clean_corrupted_drop(row, corrupted, "best" if id(row) in smallest else "")
         block.append(line)
-    severities = {table.key["severity"] for table in tables}
-    several = len({(table.key["dataset"], table.difference) for table in tables}) > len(
-        {table.key["dataset"] for table in tables}
-    )
-    over: list[tuple[str, int]] = [("", 3)] if len(severities) > 1 or several else []
-    heads = [*NAMES]
-    for table in tables:
-        dataset = str(table.key["dataset"])
-        heads += [Head(naming.clean(dataset)), Head(naming.dataset(dataset)), Head("Drop")]
-        if over:
-            over.append((table.heading, 3))
-    severity = "" if over else severities.pop()
-    where = f" (severity {severity})" if severity else ""
+    over = _over(tables)
+    where = "" if over else tables[0].key["severity"]
     caption = words.join(
-        f"Accuracy drop (%) from clean images to the mean {words.over(tables)}{where}.",
+        f"Accuracy drop (%) from clean images to the mean {words.over(tables)}"
+        f"{f' (severity {where})' if where else ''}.",
         words.measured(tables),
     )
+    heads = [*NAMES, *(head for table in tables for head in _heads(table))]
+    cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
+    parts = [Group("", list(blocks.values()))]
+    sheet = Sheet(name, caption, _footer(tables), heads, parts, over, 3, notes.texts, cuts, main=True)
+    return words.with_dashes_said(sheet)
+
+
+def _clean_corrupted_drop(row: Row, corrupted: Entry, place: Emphasis) -> Line:
+    clean = row.about["clean_accuracy"]
+    fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
+    return [words.known(words.number(clean)), corrupted, words.known(words.number(fall), place=place)]
+
+
+def _heads(table: Table) -> list[Head]:
+    dataset = str(table.key["dataset"])
+    return [Head(naming.clean(dataset)), Head(naming.dataset(dataset)), Head("Drop")]
+
+
+def _over(tables: Sequence[Table]) -> list[tuple[str, int]]:
+    """The line above the heads, where the name of a dataset does not tell two tables apart; else none."""
+    datasets = {table.key["dataset"] for table in tables}
+    one_severity = len({table.key["severity"] for table in tables}) == 1
+    if one_severity and len({(table.key["dataset"], table.difference) for table in tables}) == len(datasets):
+        return []
+    return [("", 3), *((table.heading, 3) for table in tables)]
+
+
+def _footer(tables: Sequence[Table]) -> str:
     limited = any(
         table.key["limit"] or table.key["held_out"] or is_subset(table.key["dataset"]) for table in tables
     )
-    footer = words.join(
+    return words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
         WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
@@ -97,10 +110,6 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
         words.remarks(tables),
         words.GIVEN,
     )
-    cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
-    parts = [Group("", list(blocks.values()))]
-    sheet = Sheet(name, caption, footer, heads, parts, over, 3, notes.texts, cuts, main=True)
-    return words.with_dashes_said(sheet)
 
 
 def _known_clean(row: Row) -> bool:

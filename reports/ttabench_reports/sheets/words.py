@@ -95,24 +95,34 @@ def accuracy(row: Row, column: str, places: Mapping[tuple[int, str], Place], *, 
 def ranking(tables: Sequence[Table]) -> str:
     """What bold and underlined say, and what takes no part."""
     rows = [row for table in tables for row in table.rows]
-    methods = [[row for row in table.rows if row.kind == "method"] for table in tables]
-    tests = [any(row.correct for row in ours) for ours in methods if any(r.about["measured"] for r in ours)]
-    tested = any(tests)
-    weak = tested and any(row.about.get("seeds") in FEW_SEEDS for row in rows if row.kind == "method")
-    offline = any(row.offline for row in rows if row.kind == "method")
-    unranked = any(row.kind == "published" or row.partial for row in rows)
-    sizes: dict[tuple[str, str, bool], set[int]] = {}
-    for table in tables:
-        for row in table.rows:
-            if row.kind == "method" and row.about["measured"]:
-                key = (table.title, row.arch, row.offline)
-                sizes.setdefault(key, set()).add(row.about["batch_size"])
-    together = any(len(held) > 1 for held in sizes.values())
+    methods = [row for row in rows if row.kind == "method"]
+    tests = [_is_tested(table) for table in tables if _measured(table)]
+    weak = any(tests) and any(row.about.get("seeds") in FEW_SEEDS for row in methods)
     return join(
-        RANKED if tested else PLAIN, AS_PRINTED if tested and not all(tests) else "",
-        NOT_TESTED if any(map(untested, tables)) else "", WEAK if weak else "", SEPARATELY if offline else "",
-        TOGETHER if together else "", UNRANKED if unranked else "",
-    )  # fmt: skip
+        RANKED if any(tests) else PLAIN,
+        AS_PRINTED if any(tests) and not all(tests) else "",
+        NOT_TESTED if any(map(untested, tables)) else "",
+        WEAK if weak else "",
+        SEPARATELY if any(row.offline for row in methods) else "",
+        TOGETHER if any(map(_of_several_batch_sizes, tables)) else "",
+        UNRANKED if any(row.kind == "published" or row.partial for row in rows) else "",
+    )
+
+
+def _measured(table: Table) -> list[Row]:
+    return [row for row in table.rows if row.kind == "method" and row.about["measured"]]
+
+
+def _is_tested(table: Table) -> bool:
+    return any(row.correct for row in table.rows if row.kind == "method")
+
+
+def _of_several_batch_sizes(table: Table) -> bool:
+    """Whether rows that are ranked together have different batch sizes."""
+    sizes: dict[tuple[str, bool], set[int]] = {}
+    for row in _measured(table):
+        sizes.setdefault((row.arch, row.offline), set()).add(row.about["batch_size"])
+    return any(len(held) > 1 for held in sizes.values())
 
 
 def bootstrap(tables: Sequence[Table]) -> str:
