@@ -57,17 +57,7 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
     gaps = [c for c in (*main, *extra) if not numbers.complete(number, c)]
     row.words = {column: DASH for column in gaps if math.isnan(row.value(column))}
     for cell in numbers.troubles.get(number, ()):
-        column, status = cell.corruption, "n/a" if cell.status == "n/a" else "failed"
-        reason = f"{status}: {cell.reason.rstrip('.') or 'no reason stored'}"
-        if cell.ok:
-            row.remark(column, f"alarm: {cell.alarm}")
-            if "collapse:" in cell.alarm:
-                row.collapsed |= {column}
-        elif column in row.words:
-            row.words[column] = status if row.words[column] in (DASH, status) else "failed"
-            row.remark(column, reason)
-        else:
-            row.remark(column, f"seed {cell.seed} {reason}; the other seeds' mean is shown")
+        _explain_cell(row, cell)
     row.partial = frozenset(gaps) - row.words.keys()
     for column in gaps:
         if column in row.partial and column not in row.remarks:
@@ -79,13 +69,27 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
             words = {row.words.get(column, "") for column in over}
             row.words[name] = "n/a" if words == {"n/a"} else DASH
             if words not in ({"n/a"}, {"failed"}):
-                whole = sum(column not in gaps for column in over)
                 unit = "corruptions" if numbers.seeds[number] == 1 else "corruptions in every seed"
-                row.remark(name, f"no mean: {whole} of {len(over)} {unit}")
+                row.remark(name, f"no mean: {len({*over} - {*gaps})} of {len(over)} {unit}")
     _say_once(row, (*main, *extra))
     alarms = [any(text.startswith("alarm: ") for text in row.remarks.get(column, ())) for column in main]
     if any(alarms) and not math.isnan(row.value(MEAN)):
         row.remark(MEAN, f"alarm under {sum(alarms)} of {counted(len(main), 'corruption')}")
+
+
+def _explain_cell(row: Row, cell: Any) -> None:
+    """A cell that has no number, or an alarm."""
+    column, status = cell.corruption, "n/a" if cell.status == "n/a" else "failed"
+    reason = f"{status}: {cell.reason.rstrip('.') or 'no reason stored'}"
+    if cell.ok:
+        row.remark(column, f"alarm: {cell.alarm}")
+        if "collapse:" in cell.alarm:
+            row.collapsed |= {column}
+    elif column in row.words:
+        row.words[column] = status if row.words[column] in (DASH, status) else "failed"
+        row.remark(column, reason)
+    else:
+        row.remark(column, f"seed {cell.seed} {reason}; the other seeds' mean is shown")
 
 
 def _say_once(row: Row, columns: tuple[str, ...]) -> None:

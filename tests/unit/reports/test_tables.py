@@ -1026,7 +1026,7 @@ def test_a_row_of_cells_that_are_not_there_says_what_the_method_needs() -> None:
     [
         ("quantile", "{}", "defaults"),
         ("quantile", '{"epochs": 10, "views": true, "lr": 0.003}', "defaults"),
-        ("quantile", '{"epochs": 3, "per_class": 0.0, "views": false}', "epochs=3, per_class=0, views=False"),
+        ("quantile", '{"epochs": 3, "per_class": 0.0, "views": false}', "epochs=3, per_class=0, views=false"),
         (
             "deyo[plpd_limit=0.3]",
             '{"plpd_limit": 0.3, "lr": 0.005, "patches": 4}',
