@@ -59,7 +59,12 @@ class Collected:
 
     @torch.no_grad()
     def add(self, logits: Tensor) -> None:
-        """Add the logits (b, C) of some images; a GPU is not waited for."""
+        """Add the logits (b, C) of some images; a GPU is not waited for.
+
+        A batch of foreign images alone has b = 0.
+        """
+        if not len(logits):
+            return
         logits = logits.detach().float()
         p = logits.softmax(dim=1)
         self._entropy = self._entropy + entropy(logits).sum(dtype=torch.float64)

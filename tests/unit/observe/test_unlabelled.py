@@ -133,6 +133,15 @@ def test_the_logits_of_scored_images_are_collected_and_no_others() -> None:
     assert torch.equal(torch.cat(seen).sum(0), torch.full((2,), 2.0))
 
 
+def test_a_batch_of_foreign_images_alone_adds_nothing() -> None:
+    """Also the first one, as with one image at a time."""
+    logits = torch.randn(12, 4, generator=DRAW)
+    seen = Collected()
+    for some in (logits[:0], logits[:5], logits[:0], logits[5:]):
+        seen.add(some)
+    assert seen.scores() == collected(logits)
+
+
 def test_collecting_changes_no_number() -> None:
     plain = evaluate(source(), data(20), Protocol(batch_size=3), 0)
     collected = evaluate(source(), data(20), Protocol(batch_size=3), 0, on_logits=Collected().add)
