@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from ttabench.cell import Cell
 from ttabench.errors import UserError, counted
+from ttabench.provenance.modules import OWN
 from ttabench.provenance.roots import NO_CODE, Code
 from ttabench.provenance.staleness import REFERENCES, code_of
 from ttabench.run.progress_events import CellProgress
@@ -38,6 +39,8 @@ __all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups
 
 MOST = 5
 """Cells of one group that are measured so that all changed branches run."""
+
+COUNTS_WHOLE = "{} is of another package and counts whole, so no sample shows its change; measure them again"
 
 Key = tuple[str, str, str, str]
 
@@ -205,10 +208,13 @@ def to_try(groups: Sequence[Group], way: Way, outcome: Outcome) -> list[Group]:
     for group in groups:
         before, now, stratum, machine = group.key
         first = group.records[0]
+        whole = sorted(name for name in group.changed if name.partition("/")[0] not in OWN)
         if not now:
             outcome.left[group.key] = first.changes[0].replace("it was", "they were", 1)
         elif (why := first.attestations.refused.get((before, stratum, machine, now))) is not None:
             outcome.refused[group.key] = f"refused before, with the same code: {why}"
+        elif whole:
+            outcome.refused[group.key] = COUNTS_WHOLE.format(whole[0])
     known = outcome.left.keys() | outcome.refused.keys()
     todo = way.possible([group for group in groups if group.key not in known], outcome)
     outcome.groups = {group.key: group for group in (*groups, *todo)}

@@ -160,6 +160,25 @@ def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) ->
     assert all("is no function" in why for why in outcome_of(swept).refused.values())
 
 
+def test_a_changed_module_of_another_package_is_refused_before_anything_runs(
+    swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = roots.current_code
+    mine = {"mine/method.py": "0" * 16}
+
+    def with_mine(*given: Any, **named: Any) -> Code:
+        code = true(*given, **named)
+        return replace(code, source=f"0001{code.source[4:]}", definitions={**code.definitions, **mine})
+
+    monkeypatch.setattr(staleness, "current_code", with_mine)
+    store = Store.at(swept)
+    (outcome,) = attesting.attest(store, attesting.groups_of(store), measured_again.MeasuredAgain(store))
+    assert isinstance(outcome, attesting.Outcome)
+    assert all(why.startswith("mine/method.py is of another package") for why in outcome.refused.values())
+    assert outcome.refused
+    assert not (swept / FILE).exists()
+
+
 def test_a_definition_that_refers_to_something_else_is_refused_without_the_old_code(
     swept: Path, change: Change
 ) -> None:
