@@ -71,8 +71,8 @@ class Foreign(Method[C]):
         if here.partition(".")[0] != there.partition(".")[0]:
             warn_of_setting(
                 self.name,
-                f"its code is in the module {there}, outside of the package of {here}: results do not become "
-                "stale when it changes. Put the file into that package",
+                f"its code is in the module {there}, outside of the package of {here}: unless it stands in a "
+                "project folder, results do not become stale when it changes. Put the file into that package",
             )
 
     @torch.enable_grad()

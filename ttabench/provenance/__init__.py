@@ -25,7 +25,7 @@ __all__ = [
 
 _KEPT = (
     modules.module_facts, modules.module_file, modules.module_hash, modules.module_text, modules.imports_of,
-    modules.method_modules, modules.network_modules, modules.libraries, modules._in_one_project,
+    modules.method_modules, modules.network_modules, modules.libraries, modules._in_project,
     roots._code_of, roots.code_by_kind, roots.graph, roots.named_methods, roots.shown, roots.strangers,
     roots.shared_code, roots.code_from,
 )  # fmt: skip

@@ -87,19 +87,22 @@ def prefix_of(arch: str) -> str:
 
 @cache
 def method_modules(method: str) -> frozenset[str]:
-    """The modules of a method's distribution that it imports, directly or not; of ttabench only its own."""
+    """The user's modules that a method imports, directly or not; for one of ttabench, those of its methods.
+
+    They are of the method's distribution, or stand in a project folder.
+    """
     point = entry_points(METHODS)[method]
     top = point.module.partition(".")[0]
     if top in OWN:
         return frozenset(_follow([point.module], (top,)))
-    return frozenset(_follow([point.module], (top, *_packages(getattr(point, "dist", None))), top))
+    tops = (top, *_packages(getattr(point, "dist", None)))
+    return frozenset(_follow([point.module], tops, projects=True))
 
 
 @cache
 def network_modules(module: str) -> frozenset[str]:
     """The modules of a network of the user; none where it cannot be found."""
-    top = module.partition(".")[0]
-    return frozenset(_follow([module], (top,), project_of=top))
+    return frozenset(_follow([module], (module.partition(".")[0],), projects=True))
 
 
 def read_method(name: str) -> None:
@@ -141,10 +144,10 @@ def imported_modules(module: str) -> dict[str, frozenset[str]]:
     return {name: imports_of(name) for name in _follow([module], (top,))}
 
 
-def _follow(roots: Iterable[str], tops: Collection[str], project_of: str = "") -> set[str]:
+def _follow(roots: Iterable[str], tops: Collection[str], projects: bool = False) -> set[str]:
     """The roots and all modules of the packages `tops` that they import, directly or not.
 
-    project_of   a top package: what stands in one project folder with it counts like `tops`.
+    projects   whether packages in project folders count like `tops`.
     """
     seen: set[str] = set()
     queue = list(roots)
@@ -158,26 +161,18 @@ def _follow(roots: Iterable[str], tops: Collection[str], project_of: str = "") -
             queue.append(parent)
         for module in imports_of(name):
             top = module.partition(".")[0]
-            if top in tops or (project_of and _in_one_project(top, project_of)):
+            if top in tops or (projects and _in_project(top)):
                 queue.append(module)
     return seen
 
 
 @cache
-def _in_one_project(one: str, other: str) -> bool:
-    """Whether two top packages stand in one folder, and it is none that packages are installed into."""
-    folder = _folder(one)
-    return folder is not None and folder == _folder(other) and not any(folder.glob("*.dist-info"))
-
-
-def _folder(top: str) -> Path | None:
-    """Where a top package or module stands."""
-    if top in sys.stdlib_module_names or (spec := _spec(top)) is None:
-        return None
-    places = [Path(place) for place in spec.submodule_search_locations or ()]
-    if not places and spec.origin is not None:
-        places = [Path(spec.origin)]
-    return places[0].resolve().parent if places else None
+def _in_project(top: str) -> bool:
+    """Whether a top package stands in a project folder of the user: none that packages are installed into."""
+    if top in {*OWN, *RECORDED, *sys.stdlib_module_names} or (spec := _spec(top)) is None:
+        return False
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location else [])]
+    return bool(places) and not any(Path(str(places[0])).resolve().parent.glob("*.dist-info"))
 
 
 @cache

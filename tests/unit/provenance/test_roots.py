@@ -92,6 +92,21 @@ def test_another_package_of_the_same_project_counts(project: Project) -> None:
     assert project.changed("other_package/__init__.py", "A = 2") == ["other_package/__init__.py changed"]
 
 
+def test_a_package_of_another_project_counts_and_an_installed_one_does_not(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    library, installed = (tmp_path_factory.mktemp(name) for name in ("library", "installed"))
+    (installed / "numpy-2.0.dist-info").mkdir()
+    for folder, package in ((library, "my_library"), (installed, "a_stranger")):
+        monkeypatch.syspath_prepend(folder)
+        project.write(str(folder / package / "__init__.py"), "")
+        project.write(str(folder / package / "core.py"), "from ttabench.nn import entropy as loss")
+    imports = "from my_library.core import Mine\nimport a_stranger.core, torch, ttabench"
+    project.write("some_methods/mine.py", imports)
+    assert project.changed(str(library / "my_library/core.py"), "A = 2")[0] == "my_library/core.py changed"
+    assert {"a_stranger/core.py", "torch/__init__.py", "ttabench/__init__.py"}.isdisjoint(project.code())
+
+
 def test_another_package_of_the_same_installed_distribution_counts_and_no_other(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
