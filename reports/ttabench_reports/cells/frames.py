@@ -141,28 +141,25 @@ def _texts(column: pd.Series[Any]) -> pd.Series[str]:
     return column.astype(object).where(column.notna(), "").astype(str)
 
 
-def _numbers(name: str, column: pd.Series[Any], origin: str) -> pd.Series[Any]:
+def _numbers(name: str, column: pd.Series[Any], origin: str) -> NDArray[Any]:
     """A column of :data:`WHOLE` or :data:`REAL` in its type. Raises UserError for what is no such number."""
-    values = pd.to_numeric(column, errors="coerce").astype(float)
-    if (bad := _misread(name, column, values.to_numpy())).any():
+    values: NDArray[Any] = pd.to_numeric(column, errors="coerce").astype(float).to_numpy()
+    if (bad := _misread(name, column, values)).any():
         kind = "number" if name in REAL else "whole number"
         limit = ", {:,} to {:,}".format(*_range(name)) if name in {*RANGE_OF, *WHOLE} else ""
         raise UserError(f"{origin}: {name} is '{column[bad].iloc[0]}'; expected a {kind}{limit}.")
-    if name in USUAL:
-        values = values.fillna(USUAL[name])
-    return values if name in REAL else values.fillna(0).astype(int)
+    filled = np.where(np.isnan(values), USUAL.get(name, math.nan if name in REAL else 0), values)
+    return filled if name in REAL else filled.astype(int)
 
 
-def _misread(name: str, column: pd.Series[Any], values: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+def _misread(name: str, column: pd.Series[Any], values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which values of a column are not the numbers that it holds; most columns may lack one."""
-    bad: NDArray[np.bool_] = np.isnan(values)
-    if name not in ("severity", "seed"):
-        bad &= column.notna().to_numpy()
-        if bad.any():
-            texts = column[bad].astype(str).str.strip().str.lower()
-            bad[bad] = ~texts.isin(["", "nan", "n/a"])
+    bad = np.isnan(values)
+    if name not in ("severity", "seed") and (bad := bad & column.notna().to_numpy()).any():
+        texts = column[bad].astype(str).str.strip().str.lower()
+        bad[bad] = ~texts.isin(["", "nan", "n/a"])
     if name in WHOLE:
-        bad |= np.floor(values) < values
+        bad |= values > np.floor(values)
     if name in {*RANGE_OF, *WHOLE} - {"accuracy"}:  # that of a cell which is not ok is not read
         least, largest = _range(name)
         bad |= (values < least) | (values > largest)
