@@ -55,12 +55,15 @@ def test_every_tenth_source_image_of_a_class_is_tested_on_and_no_other(root: Pat
     assert not seen & {image.tobytes() for image in np.asarray(test.images)}
 
 
-def test_images_of_several_sizes_get_224_pixels(root: Path) -> None:
+def test_images_of_several_sizes_or_that_are_not_square_get_224_pixels(root: Path) -> None:
     large = np.zeros((300, 400, 3), np.uint8)
     fakes.write_png(root / "art" / "cat" / "00.png", large)
     data = dataset(str(root / "photo"))
     assert data.image_size == 224
     assert data.corrupted("art", 0).images.shape == (2 * EACH, 224, 224, 3)
+    for file in root.rglob("*.png"):
+        fakes.write_png(file, large[:32, :48])
+    assert dataset(str(root / "photo")).image_size == 224
 
 
 def test_another_image_is_another_fingerprint(root: Path) -> None:

@@ -347,6 +347,12 @@ def test_image_folders_and_a_training_set(tmp_path: Path) -> None:
     assert (data.corrupted("brightness", 5).images == expected).all()
 
 
+def test_training_images_of_another_size_are_refused(clean: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "large.npz", images=fakes.clean_images(6, 64), labels=fakes.labels_for(6, 3))
+    with pytest.raises(UserError, match=rf"large\.npz has images of another size than {clean}"):
+        generate(clean, train=tmp_path / "large.npz", root=tmp_path / "root", **SMALL)
+
+
 def test_without_a_training_set_it_says_how_to_add_one(clean: Path, tmp_path: Path) -> None:
     data = catalog.dataset(str(generate(clean, root=tmp_path, **SMALL)))
     with pytest.raises(UserError, match=r"again, with --train\. Else: put train\.npz"):

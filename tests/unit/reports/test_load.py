@@ -285,7 +285,7 @@ def test_report_reads_folders_and_files_together(
     assert (tmp_path / "report" / "all.tex").exists()
     table = (tmp_path / "report" / "tables.md").read_text()
     assert "my-data" in table
-    assert "Increase |" not in table.split("Accuracy (%) on my-data")[1].split("**What each")[0]
+    assert "\n| Increase |" not in table
     lines = (tmp_path / "report" / "cells.csv").read_text().splitlines()
     assert len(lines) == 1 + len(made) + 1
 
@@ -347,8 +347,6 @@ def test_a_cell_without_an_id_counts_once_too(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=f"15 with other code or numbers; .*: 15 of {paths[1]}"):
         read = load.read(paths)
     assert read["accuracy"].tolist() == [5.0] * 15
-    (table,) = tables(read)
-    assert not any("several orders" in remark for remark in table.remarks)
 
 
 def test_a_copy_of_unknown_age_replaces_no_measurement(tmp_path: Path, result: Result) -> None:
