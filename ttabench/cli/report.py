@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -98,11 +98,9 @@ def report(
     Intervals and tests need results folders: a CSV file holds no per-image correctness. Warns of source
     classifiers whose clean accuracy is close to chance, or far from the accuracy that their authors state.
     """
-    import inspect
-
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen
-    from ttabench.errors import NothingToReport, UserError
+    from ttabench.errors import UserError
     from ttabench.method.spelling import distinct_list, split_list
     from ttabench.registry import report as find
     from ttabench.registry import view
@@ -125,11 +123,7 @@ def report(
     cells = _only(methods, view("load")(results))
     if costs is not None:
         cells = view("costs-apart")(cells, view("load")([costs]))
-    if "warning" in cells:
-        warned = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
-        for arch, dataset, text in warned.itertuples(index=False):
-            warnings.warn(f"{arch} on {dataset}: {text}", stacklevel=1)
-    for text in _stale(cells):
+    for text in (*_of_source_classifiers(cells), *_stale(cells)):
         warnings.warn(text, stacklevel=1)
     with view("rename")(rename or [], cells):
         known = view("published").load() if published else None
@@ -147,17 +141,34 @@ def report(
                 printed.append(view("cost")(options["report"]))
             # What was asked for and is not there is said before the other formats take their minutes.
             order = sorted(writers, key=lambda name: name != MAY_BE_NONE) if format_ else list(writers)
-            for write in (writers[name] for name in order):
-                takes = inspect.signature(write).parameters
-                try:
-                    with frozen():
-                        written += write(cells, folder, **{k: v for k, v in options.items() if k in takes})
-                except NothingToReport:
-                    if format_:
-                        raise
+            for name in order:
+                written += _files_of(writers[name], cells, folder, options, asked=bool(format_))
     _list(list(dict.fromkeys(written)), folder)
     for shown in printed:
         screen().print(shown)
+
+
+def _files_of(
+    write: Callable[..., list[Path]],
+    cells: pd.DataFrame,
+    folder: Path,
+    options: Mapping[str, Any],
+    *,
+    asked: bool,
+) -> list[Path]:
+    """The files of a format, which takes some of `options`. Raises NothingToReport if it was asked for."""
+    import inspect
+
+    from ttabench.errors import NothingToReport
+
+    takes = inspect.signature(write).parameters
+    try:
+        with frozen():
+            return write(cells, folder, **{name: of for name, of in options.items() if name in takes})
+    except NothingToReport:
+        if asked:
+            raise
+    return []
 
 
 def _list(files: Sequence[Path], folder: Path) -> None:
@@ -180,6 +191,14 @@ def _list(files: Sequence[Path], folder: Path) -> None:
     for document, what in DOCUMENTS.items():
         if folder / document in files:
             print(f"PDF of {what}: {go} && pdflatex {document}", file=sys.stderr)
+
+
+def _of_source_classifiers(cells: pd.DataFrame) -> Iterator[str]:
+    """What is wrong with the accuracy of source classifiers on clean images, in sentences."""
+    if "warning" in cells:
+        warned = cells.loc[cells["warning"] != "", ["arch", "dataset", "warning"]].drop_duplicates()
+        for arch, dataset, text in warned.itertuples(index=False):
+            yield f"{arch} on {dataset}: {text}"
 
 
 def _stale(cells: pd.DataFrame) -> Iterator[str]:
