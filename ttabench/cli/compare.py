@@ -65,7 +65,8 @@ def compare(
     comparing = view("compare")
     given = {"max_drop": max_drop, "max_mean_drop": max_mean_drop, "alpha": alpha}
     bounds = {name: value for name, value in given.items() if value is not None}
-    gating = gate or subset or github or junit or bounds or os.environ.get("CI", "").lower() in ("1", "true")
+    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    gating = gate or subset or github or junit or bounds or in_ci
     outcome = comparing.compare(baseline, candidate, **bounds, subset=subset)
     if json:
         print(comparing.as_json(outcome))
