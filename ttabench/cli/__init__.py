@@ -75,29 +75,33 @@ def command(only: str = "") -> Any:
 
 LONGEST = 400
 INTERRUPTED = 128 + signal.SIGINT
+ENDED = {INTERRUPTED: "interrupted.", TERMINATED: "ended by SIGTERM."}
 GRACE = 4.0  # seconds after SIGTERM; schedulers send SIGKILL some seconds later
 
 
 def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
     """Leave in good order, by force where that takes too long; what is stored is safe either way."""
-    force = threading.Timer(GRACE, _leave_by_force)
+    _leave_imports(TERMINATED)
+    force = threading.Timer(GRACE, _leave_by_force, (TERMINATED,))
     force.daemon = True
     force.start()
     raise SystemExit(TERMINATED)
 
 
-def _leave_by_force() -> None:
-    _complain("ended by SIGTERM.")
-    os._exit(TERMINATED)
-
-
 def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
-    """KeyboardInterrupt; at once while torch is imported, which ignores exceptions as it imports numpy."""
-    spec = getattr(sys.modules.get("torch"), "__spec__", None)
-    if getattr(spec, "_initializing", False):
-        _complain("interrupted.")
-        os._exit(INTERRUPTED)
+    _leave_imports(INTERRUPTED)
     signal.default_int_handler(number, frame)
+
+
+def _leave_imports(code: int) -> None:
+    """Leave at once while torch is imported, which ignores exceptions as it imports numpy."""
+    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
+        _leave_by_force(code)
+
+
+def _leave_by_force(code: int) -> None:
+    _complain(ENDED[code])
+    os._exit(code)
 
 
 def main() -> None:
@@ -169,10 +173,8 @@ def _main() -> None:
         else:
             _complain(sentence(problem))
         code = 2
-    if code == INTERRUPTED:
-        _complain("interrupted.")
-    if code == TERMINATED:
-        _complain("ended by SIGTERM.")
+    if code in ENDED:
+        _complain(ENDED[code])
     sys.exit(code)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each
 from tests.unit.sweep_processes import GRID, NET, environment, records, wait_for
 from ttabench.store import load_frame
 
@@ -267,9 +268,9 @@ from ttabench.__main__ import main
 
 class CtrlC(MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == "numpy":
+        if name == "numpy.exceptions":
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), NUMBER)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, CtrlC())
@@ -278,10 +279,13 @@ main()
 """
 
 
-def test_ctrl_c_while_torch_imports_numpy_ends_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", IMPORTS]
+@each("number, code, said", [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")])
+def test_a_signal_while_torch_imports_numpy_ends_the_command(
+    number: int, code: int, said: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", IMPORTS.replace("NUMBER", str(int(number)))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ttabench: interrupted.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"ttabench: {said}.\n")
 
 
 def test_a_closed_stream_of_errors_changes_no_exit_code() -> None:
