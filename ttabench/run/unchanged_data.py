@@ -52,9 +52,20 @@ def _check_planned(cell: Cell, dataset: Dataset, foreign: ForeignSet | None) -> 
 def _states(cell: Cell, dataset: Dataset, foreign: ForeignSet | None) -> dict[str, State]:
     states = file_states(dataset, cell.corruption, cell.severity)
     if foreign is not None:
-        natural = foreign.corruptions == (NATURAL,)
-        states |= file_states(foreign.data, NATURAL if natural else CLEAN, 0)
+        natural = NATURAL if foreign.corruptions == (NATURAL,) else CLEAN
+        _look_again(foreign.data, natural)
+        states |= file_states(foreign.data, natural, 0)
     return states
+
+
+def _look_again(dataset: Dataset, corruption: str) -> None:
+    """Let the fingerprint of foreign images be that of their files now: another object reads them."""
+    dataset = undrawn(dataset)
+    if isinstance(dataset, OnDisk):
+        wanted = _folders(dataset, corruption, 0)
+        for name, path in dataset.pieces().items():
+            if path.is_dir() and name.removeprefix("corrupted/") in wanted:
+                dataset.folder_hash(name)
 
 
 def file_states(dataset: Dataset, corruption: str, severity: int) -> dict[str, State]:
@@ -69,9 +80,7 @@ def file_states(dataset: Dataset, corruption: str, severity: int) -> dict[str, S
     dataset = undrawn(dataset)
     if not isinstance(dataset, OnDisk):
         return {}
-    wanted = CLEAN_FOLDERS if corruption == CLEAN else {NATURAL, f"{corruption}/{severity}"}
-    if corruption not in (CLEAN, *dataset.corruptions):
-        wanted |= {f"{each}/{level}" for each in dataset.corruptions for level in SEVERITIES}
+    wanted = _folders(dataset, corruption, severity)
     states: dict[str, State] = {}
     for name, path in dataset.pieces().items():
         try:
@@ -83,6 +92,14 @@ def file_states(dataset: Dataset, corruption: str, severity: int) -> dict[str, S
         except OSError as problem:
             raise UserError(f"{path} can no longer be read ({problem.strerror}); put it back.") from None
     return states
+
+
+def _folders(dataset: OnDisk, corruption: str, severity: int) -> set[str]:
+    """The names of the folders of one corruption, or of `CLEAN` images, as :func:`file_states` takes them."""
+    wanted = CLEAN_FOLDERS if corruption == CLEAN else {NATURAL, f"{corruption}/{severity}"}
+    if corruption not in (CLEAN, *dataset.corruptions):
+        wanted = wanted | {f"{each}/{level}" for each in dataset.corruptions for level in SEVERITIES}
+    return wanted
 
 
 def _below(folder: Path) -> Iterator[tuple[str, State]]:

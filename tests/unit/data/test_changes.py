@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,16 @@ from torch import Tensor
 
 from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images, labels_for
+from tests.unit.stored_results import CELL
 from tests.unit.sweep_processes import NET
+from ttabench import get_dataset
+from ttabench.data.catalog import foreign_set
 from ttabench.data.files import fingerprint
 from ttabench.data.files.fingerprint import file_sha256, folder_sha256
 from ttabench.data.own.generate_corrupted import generate
+from ttabench.errors import UnusableModel
+from ttabench.protocol import Protocol
+from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store
 
 
@@ -130,6 +137,28 @@ def test_images_that_contaminate_a_stream_are_looked_at_again(
     found = sweep(ttabench, weather, tmp_path / "r", "--contamination", "other-c-local(0.5)")
     assert "other-c-local" in found["tent", 5]
     assert "changed during the sweep" in found["tent", 5] or "was written to" in found["tent", 5]
+
+
+def test_foreign_images_that_were_overwritten_before_the_sweep_are_not_those_that_were_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder looks the same, and its remembered hash is that of the images before."""
+    monkeypatch.setattr(fingerprint, "SETTLED", -60.0)
+    path = tmp_path / "foreign" / "a.png"
+    path.parent.mkdir()
+    Image.fromarray(clean_images(2)[0]).save(path)
+    planned = foreign_set(str(path.parent)).fingerprint()
+    path.write_bytes(path.read_bytes() + b"more")
+    digits = get_dataset("digits-c")
+    protocol = Protocol(contamination="foreign-images-local(0.5)")
+    cell = replace(
+        CELL, dataset="digits-c", fingerprint=digits.fingerprint(), foreign=planned, protocol=protocol
+    )
+    with (
+        pytest.raises(UnusableModel, match="foreign-images-local changed during the sweep"),
+        unchanged_data(cell, digits, foreign_set(str(path.parent))) as check,
+    ):
+        check()
 
 
 def test_data_that_do_not_change_give_numbers(ttabench: Run, weather: Path, tmp_path: Path) -> None:
