@@ -185,6 +185,21 @@ def test_a_young_file_keeps_no_remembered_hash(
     assert hashed(path) == second  # remembered
 
 
+def test_what_a_full_look_found_is_not_missed_by_the_next_quick_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a sweep that refuses images which were overwritten just now would refuse them again."""
+    path = tmp_path / "d" / "a.png"
+    path.parent.mkdir()
+    path.write_bytes(b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprint, "SETTLED", -60.0)
+        first = folder_sha256(path.parent)
+    path.write_bytes(b"other")
+    assert folder_sha256(path.parent, quick=True) == first
+    assert folder_sha256(path.parent) == folder_sha256(path.parent, quick=True) != first
+
+
 def test_a_file_from_the_future_counts_as_young(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(b"one")

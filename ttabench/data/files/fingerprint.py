@@ -107,6 +107,8 @@ def _remembered(path: Path, state: str, key: str = "state") -> str:
 
 def _remember(path: Path, state: str, sha256: str, quick: str = "") -> str:
     if not _is_settled(path):
+        with contextlib.suppress(OSError):  # a quick look would still take the hash that was remembered
+            _note(path).unlink(missing_ok=True)
         return sha256
     note = {"path": str(path.resolve()), "state": state, "quick": quick, "sha256": sha256}
     with contextlib.suppress(OSError):  # without the note, the next call computes the hash again
