@@ -40,7 +40,8 @@ class Drawn:
     def left_out(self) -> str:
         """How many cells were not drawn, as a sentence; "" for none."""
         rest = self.of - len(self.records)
-        return f"{counted(rest, 'cell')} of {self.of:,} were not drawn." if rest else ""
+        were = "was" if rest == 1 else "were"
+        return f"{counted(rest, 'cell')} of {self.of:,} {were} not drawn." if rest else ""
 
 
 def draw(store: Store, sample: int, seed: int, every_method: bool = False) -> Drawn:
