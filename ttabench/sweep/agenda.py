@@ -63,10 +63,8 @@ def make_agenda(
 
 def lacks_scores(record: Record) -> bool:
     """Whether a result was stored without the costly label-free scores, which long streams do not have."""
-    if record.result.cell.protocol.stream:
-        return False
     stored = record.result.details.get("unlabelled", {})
-    return record.result.status == "ok" and not stored.keys() >= set(COSTLY_SCORES)
+    return not record.result.cell.protocol.stream and not stored.keys() >= set(COSTLY_SCORES)
 
 
 def make_groups(
