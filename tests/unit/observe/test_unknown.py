@@ -171,11 +171,13 @@ def test_memory_is_taken_once() -> None:
     assert len(vars(made)["_rows"]) <= 128
 
 
-def test_what_the_scorer_refuses_is_not_noted() -> None:
+def test_what_the_scorer_refuses_is_not_noted_and_some_of_the_images_give_no_figures() -> None:
     method, made = Own(), Certainties(4)
-    for refused in (None, torch.randn(3), torch.randn(5, 3)):
-        made.note(method, refused)
-    assert made._noted == 0
+    for logits in (None, torch.randn(3), torch.randn(5, 3), torch.randn(2, 3)):
+        made.note(method, logits)
+    assert made.figures(np.arange(4) < 2, np.ones(2, bool)) == {}
+    made.note(method, torch.randn(2, 3))
+    assert made.figures(np.arange(4) < 2, np.ones(2, bool))["images"] == 2
 
 
 @each("share", ["0.2", "0.5", "0.04"])

@@ -230,12 +230,12 @@ def test_offline_rows_are_tested_against_offline_rows_only(frame: pd.DataFrame) 
 
 
 def test_ranks_are_means_over_the_corruptions_within_a_mode(frame: pd.DataFrame) -> None:
-    table = one(frame)
-    result = evidence.findings(table)
-    online = ("source", "tent", "eata", "sar")
-    printed = np.array([[row(table, m).printed(c) for c in CORRUPTIONS] for m in online])
-    for method, rank in zip(online[1:], rankdata(-printed, axis=0).mean(axis=1)[1:], strict=True):
-        assert result[id(row(table, method))].rank == pytest.approx(rank)
+    for online in (("source", "tent", "eata", "sar"), ("source", "tent")):
+        table = one(frame[frame["base"].isin([*online, "quantile"])])
+        result = evidence.findings(table)
+        printed = np.array([[row(table, m).printed(c) for c in CORRUPTIONS] for m in online])
+        for method, rank in zip(online[1:], rankdata(-printed, axis=0).mean(axis=1)[1:], strict=True):
+            assert result[id(row(table, method))].rank == pytest.approx(rank)
 
 
 def test_two_trainings_of_an_architecture_are_ranked_as_if_alone() -> None:

@@ -21,9 +21,12 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex, markdown
 from ttabench_reports.sheets.selection import sheet
 
-METHODS = ("source", "tent", "tent[lr=0.01]", "tent[lr=0.1]", "tent[lr=1]")
-ACCURACY = {"source": 60.0, "tent": 70.0, "tent[lr=0.01]": 75.0, "tent[lr=0.1]": 80.0, "tent[lr=1]": 20.0}
-INFOMAX = {"source": 0.5, "tent": 1.0, "tent[lr=0.01]": 1.6, "tent[lr=0.1]": 1.4, "tent[lr=1]": 0.1}
+TENT = {"tent": 70.0, "tent[lr=0.01]": 75.0, "tent[lr=0.1]": 80.0, "tent[lr=1]": 20.0}
+ACCURACY = {"source": 60.0, "sar": 65.0, **TENT}  # of SAR there is nothing to choose
+METHODS = tuple(ACCURACY)
+INFOMAX = {
+    "source": 0.5, "sar": 0.7, "tent": 1.0, "tent[lr=0.01]": 1.6, "tent[lr=0.1]": 1.4, "tent[lr=1]": 0.1
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -104,6 +107,8 @@ def test_a_score_that_orders_settings_the_wrong_way_shows(frame: pd.DataFrame) -
     assert result.chosen.name == "lr=1"
     assert result.gap == pytest.approx(60)
     assert result.correlation == pytest.approx(-1)
+    failed = spoil(frame, "failed", "NaN", method="tent[lr=1]", corruption=EXTRA_CORRUPTIONS[0])
+    assert only(failed, "extra").left_out == {"lr=1": "measured on 3 of 4 extra corruptions"}
 
 
 def test_the_accuracy_on_the_extra_corruptions_is_not_judged_by_itself(frame: pd.DataFrame) -> None:
@@ -119,7 +124,10 @@ def test_the_accuracy_on_the_extra_corruptions_is_not_judged_by_itself(frame: pd
 def test_incomplete_settings_are_left_out_and_named(frame: pd.DataFrame) -> None:
     frame = spoil(frame, "failed", "NaN", method="tent[lr=0.1]", corruption="fog")
     frame.loc[where(frame, method="tent[lr=0.01]", corruption="snow"), "infomax"] = None
-    frame.attrs[MISSING] = (Missing("tent[lr=3]", "tent", "resnet18", "digits-c", 5, CORRUPTIONS, 15),)
+    frame.attrs[MISSING] = tuple(
+        Missing(f"tent[{name}]", "tent", "resnet18", "digits-c", 5, lacks, len(lacks))
+        for name, lacks in (("lr=3", CORRUPTIONS), ("lr=0.1", ("fog",)))
+    )
     result = only(frame)
     assert result.left_out == {
         "lr=0.1": "measured on 14 of 15 corruptions",
@@ -139,8 +147,9 @@ def test_incomplete_settings_are_left_out_and_named(frame: pd.DataFrame) -> None
 def test_without_several_settings_or_scores_one_sentence_says_what_to_do(frame: pd.DataFrame) -> None:
     with pytest.raises(NothingToReport, match=r"--set tent\.lr"):
         selection.choices(Report(cells(("source", "tent"))), ["infomax"])
-    with pytest.raises(NothingToReport, match="--scores all"):
-        selection.choices(Report(frame), ["consistency"])
+    for score, how in (("consistency", " with --scores all"), ("snd", "")):
+        with pytest.raises(NothingToReport, match=rf"has the score {score}; run the sweep again{how}\.$"):
+            selection.choices(Report(frame), [score])
     main = frame[frame["corruption"].isin(CORRUPTIONS)]
     with pytest.raises(NothingToReport, match="--corruptions every"):
         selection.choices(Report(main), ["extra"])
