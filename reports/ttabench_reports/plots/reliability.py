@@ -19,7 +19,7 @@ from ttabench_reports.plots.which import Looks, highest_severities, looks, metho
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
 
-NUMBERS = "Numbers: expected calibration error (%), mean over the corruptions."
+NUMBERS = "Numbers: expected calibration error (%){}."
 ELSEWHERE = "The table of statistics has the expected calibration errors."
 LEAST = 0.002  # share of the images that a bin needs to be drawn
 SMALL, LINE = SIZE - 0.8, 6.2  # points: size and distance of the lines of numbers
@@ -64,10 +64,12 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     few = (
         f"Source and the best methods; {counted(left_out, 'other')}: see the statistics. " if left_out else ""
     )
+    numbers = NUMBERS.format("" if table.natural else ", mean over the corruptions")
     caption = (
-        f"Accuracy by confidence on {table.heading}, over all corruptions, in 15 bins; bins with less than "
+        f"Accuracy by confidence on {table.heading}{'' if table.natural else ', over all corruptions'}, "
+        "in 15 bins; bins with less than "
         f"{100 * LEAST:g}\u00a0% of the images are left out. Above the dotted line predictions are "
-        f"underconfident, below it overconfident. {NUMBERS if free else ELSEWHERE} "
+        f"underconfident, below it overconfident. {numbers if free else ELSEWHERE} "
         f"{few}{flags(rows)}{protocol(table)}"
     )
     return Drawing("reliability", table.title, f"Reliability: {table.heading}", caption, figure)

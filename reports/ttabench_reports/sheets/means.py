@@ -92,6 +92,7 @@ def statistics(report: Report) -> Sheet:
     caption = words.join(
         f"Mean accuracies (%) {words.over(report.tables)}{what}.", words.measured(report.tables)
     )
+    mean = "" if all(table.natural for table in report.tables) else ", mean over the corruptions"
     footer = words.join(
         f"{INTERVAL}s: paired {words.bootstrap(report.tables)}." if intervals else "",
         "W/T/L: corruptions won, tied and lost against Source, Holm-corrected over the corruptions of a row."
@@ -101,8 +102,8 @@ def statistics(report: Report) -> Sheet:
         "the same mode, which may be Source, Holm-corrected within a model and mode."
         if tested
         else "",
-        "Rank: mean over the corruptions, within a model and mode; descriptive, not tested.",
-        "ECE: expected calibration error (%), mean over the corruptions."
+        f"Rank: within a model and mode{mean}; descriptive, not tested.",
+        f"ECE: expected calibration error (%){mean}."
         if any(row.reliability for table in report.tables for row in table.rows)
         else "",
         words.how_to_read(report.tables),

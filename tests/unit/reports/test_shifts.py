@@ -68,6 +68,10 @@ def test_means_say_whether_they_are_over_a_natural_shift_or_a_long_stream() -> N
     every_kind = "over the corruptions, or the images of a long stream or a natural shift"
     assert over(corrupted, shift, stream) == every_kind
 
+    for frames, said in (((corrupted, stream), True), ((stream,), False)):
+        footer = means.statistics(Report(pd.concat(frames, ignore_index=True))).footer
+        assert ("mean over the corruptions" in footer) == said, footer
+
 
 def test_beside_a_long_stream_its_ties_are_as_printed() -> None:
     corrupted = with_correctness(cells(("source", "tent"), ("cct",), corruptions=("fog", "snow")), 60)
