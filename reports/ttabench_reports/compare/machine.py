@@ -45,12 +45,14 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def github(comparison: Comparison) -> Iterator[str]:
-    """Workflow commands of GitHub Actions: an error for each failure, then warnings, then the verdict."""
+    """Workflow commands of GitHub Actions: errors, warnings, what is stale, and the verdict."""
     failures = [*_bad_means(comparison), *_bad_cells(comparison)]
     for title, text in failures[:MOST]:
         yield f"::error title={_escaped(title, ':', ',')}::{_escaped(text)}"
     for warning in comparison.warnings[:MOST]:
         yield f"::warning title=Accuracy%3A compared with care::{_escaped(warning)}"
+    for text in comparison.stale[: MOST - 1]:
+        yield f"::notice title=Stale%2C made with other code than is installed::{_escaped(text)}"
     causes = "; ".join(map(str, comparison.causes[:MOST])) or "nothing recorded"
     verdict = "failed" if comparison.failed else "ok"
     note = smallest_fall(comparison)

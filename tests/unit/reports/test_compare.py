@@ -22,7 +22,7 @@ from ttabench.errors import UserError
 from ttabench.store import Store
 from ttabench.system.checked_lines import decode, encode
 from ttabench_reports.cells.load import read as load_cells
-from ttabench_reports.compare import as_json, compare, render, side_by_side
+from ttabench_reports.compare import as_json, compare, github, render, side_by_side
 from ttabench_reports.compare.one_sided_tests import smallest_fall, typical_smallest_fall
 from ttabench_reports.compare.sides import side
 from ttabench_reports.evidence.stats import mcnemar
@@ -400,6 +400,7 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
     assert outcome.stale == (text,)
     assert text in printed(outcome)
     assert json.loads(as_json(outcome))["stale"] == [text]
+    assert [line.rpartition("::")[2] for line in github(outcome)][:-1] == [text]
     write_cells(load_cells([old.root]), tmp_path / "cells.csv")
     assert compare(tmp_path / "cells.csv", new.root).stale == (text,)
     assert compare(new.root, new.root).stale == ()
