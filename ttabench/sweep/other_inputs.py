@@ -1,9 +1,10 @@
-"""Notes on images and weights that are not those of the cells that a results folder has."""
+"""Notes on images, foreign images and weights that are not those of the cells that a results folder has."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ttabench.cell import Cell
 from ttabench.errors import counted, printable
@@ -20,7 +21,7 @@ OWN = (
 
 
 def notes_on_other_inputs(agenda: Agenda, models: Iterable[Model], store: Store) -> Iterator[str]:
-    """A sentence for each dataset, and each network on it, of which the folder has cells of others only.
+    """A sentence for each dataset, foreign set and network, of which the folder has cells of others only.
 
     An image or a file of weights may have been changed since. A callable without a fixed seed makes other
     weights in each run, and so other cells.
@@ -29,14 +30,20 @@ def notes_on_other_inputs(agenda: Agenda, models: Iterable[Model], store: Store)
     if all(_inputs(cell) in known for cell in agenda.todo):  # as where a sweep goes on
         return  # the folder need not be read again
     folder = printable(str(store.root))
-    stored = list(store.latest_as(lambda record: record.data["cell"], quick=True).values())
-    for (dataset,), count in _others(agenda.todo, stored, ("dataset",), "fingerprint"):
+    stored = [*store.latest_as(lambda record: _fields(record.data["cell"]), quick=True).values()]
+    todo = [_fields(cell.to_json()) for cell in agenda.todo]
+    for (dataset,), count in _others(todo, stored, ("dataset",), "fingerprint"):
         yield (
             f"the images or labels of {dataset} are not those of {counted(count, 'cell')} in {folder}, so "
             f"its cells are new. {STAY}"
         )
+    for (dataset, foreign), count in _others(todo, stored, ("dataset", "contamination"), "foreign"):
+        yield (
+            f"the foreign images of {foreign} are not those of {counted(count, 'cell')} in {folder}, so the "
+            f"cells of {dataset} beside them are new. {STAY}"
+        )
     own = {(model.name, model.measured.name) for model in models if isinstance(model, PythonModel)}
-    for (arch, dataset), count in _others(agenda.todo, stored, ("arch", "dataset"), "checkpoint"):
+    for (arch, dataset), count in _others(todo, stored, ("arch", "dataset"), "checkpoint"):
         yield (
             f"the weights of {arch} are not those of {counted(count, 'cell')} in {folder}, so its cells are "
             f"new. {OWN if (arch, dataset) in own else STAY}"
@@ -44,18 +51,27 @@ def notes_on_other_inputs(agenda: Agenda, models: Iterable[Model], store: Store)
 
 
 def _inputs(cell: Cell) -> tuple[str, ...]:
-    """The network, the images, and both their contents."""
-    return cell.arch, cell.checkpoint, cell.dataset, cell.fingerprint
+    """The network, the images, the foreign images, and their contents."""
+    contamination = cell.protocol.contamination
+    return cell.arch, cell.checkpoint, cell.dataset, cell.fingerprint, contamination, cell.foreign
+
+
+def _fields(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a cell, as `Cell.to_json` gives it, that name its inputs and their contents."""
+    return {"foreign": "", **cell, "contamination": cell["protocol"].get("contamination", "")}
 
 
 def _others(
-    cells: Iterable[Cell], stored: Iterable[dict[str, str]], names: tuple[str, ...], content: str
+    cells: Iterable[Mapping[str, Any]],
+    stored: Iterable[Mapping[str, Any]],
+    names: tuple[str, ...],
+    content: str,
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """The values of the fields `names` of which all stored cells have another `content`; how many have."""
     held = Counter((*(cell[name] for name in names), cell[content]) for cell in stored)
     now: dict[tuple[str, ...], set[str]] = {}
     for cell in cells:
-        now.setdefault(tuple(getattr(cell, name) for name in names), set()).add(getattr(cell, content))
+        now.setdefault(tuple(cell[name] for name in names), set()).add(cell[content])
     for key, contents in now.items():
         count = sum(n for which, n in held.items() if which[:-1] == key)
         if count and not any(held[*key, one] for one in contents):
