@@ -60,7 +60,7 @@ def diff(first: pd.DataFrame | Path | str | Side, second: pd.DataFrame | Path | 
         only_first=int((both["_merge"] == "left_only").sum()) - len(moved),
         only_second=int((both["_merge"] == "right_only").sum()) - len(moved),
         other_settings=tuple(other_settings(both, names)),
-        other_orders=tuple(other_orders(both)),
+        other_orders=tuple(other_orders(moved)),
     )
 
 

@@ -40,11 +40,10 @@ def unlike_in(both: pd.DataFrame) -> list[str]:
     ]
     some_may_be_the_same = {"left_only", "right_only"} <= {*both["_merge"]}
     sides = ("the baseline", "the candidate")
-    renamed = (
-        (*_other_protocol(both), *other_orders(both), *other_settings(both, sides))
-        if some_may_be_the_same
-        else ()
-    )
+    renamed: list[str] = []
+    if some_may_be_the_same:
+        moved = in_other_protocols(both)
+        renamed = [*_other_protocol(moved), *other_orders(moved), *other_settings(both, sides)]
     more = (*_other_ratio(both), *renamed, *_nothing_shared(both))
     return list(dict.fromkeys([*warnings, *more]))
 
@@ -58,9 +57,8 @@ def _other_ratio(both: pd.DataFrame) -> Iterator[str]:
         yield f"not the same compute ratio: {row.method}: {ratios}; --pace-ratio gives both sides one."
 
 
-def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
-    """Whether missing cells are there under another protocol."""
-    pairs = in_other_protocols(both)
+def _other_protocol(pairs: pd.DataFrame) -> Iterator[str]:
+    """Whether missing cells are there under another protocol, see :func:`in_other_protocols`."""
     for name in OF_PROTOCOL:
         before, after = f"{name}_before", f"{name}_after"
         changed = pairs[pairs[before] != pairs[after]].drop_duplicates(["method", before, after])
@@ -68,9 +66,8 @@ def _other_protocol(both: pd.DataFrame) -> Iterator[str]:
             yield f"not the same protocol: {row['method']}: {name} {row[before]} → {row[after]}."
 
 
-def other_orders(both: pd.DataFrame) -> Iterator[str]:
-    """Whether missing cells are there in a continual run with another order of corruptions."""
-    pairs = in_other_protocols(both)
+def other_orders(pairs: pd.DataFrame) -> Iterator[str]:
+    """Whether cells of :func:`in_other_protocols` are of continual runs with other orders of corruptions."""
     runs = pairs[
         (pairs["reset_before"] == pairs["reset_after"]) & (pairs["history_before"] != pairs["history_after"])
     ]
