@@ -47,7 +47,7 @@ def read(paths: Sequence[Path | str]) -> pd.DataFrame:
         has = "hold" if len(paths) > 1 else "holds"
         raise UserError(f"{names} {has} no results yet; run the sweep first.")
     plans = [line for path in map(Path, paths) if path.is_dir() for line in Store.at(path).plan()]
-    absent = missing(plans, (cell_id for frame in frames for cell_id in frame["cell_id"]))
+    absent = missing(plans, (cell_id for frame in frames for cell_id in frame["cell_id"].tolist()))
     if len(frames) == 1:
         frames[0].attrs[MISSING] = absent
         return _with_unlike_stale(frames[0])

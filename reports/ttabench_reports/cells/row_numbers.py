@@ -27,7 +27,7 @@ class Numbers:
         self.seeds = {row: len(seeds) for row, seeds in self.seed_names.items()}
         self.correct: dict[int, dict[str, dict[int, bytes]]] = {}
         bits = frame.loc[frame[CORRECT].map(len) > 0, ["row", "corruption", "seed", CORRECT]]
-        for row, corruption, seed, packed in bits.itertuples(index=False, name=None):
+        for row, corruption, seed, packed in zip(*(bits[name].tolist() for name in bits), strict=True):
             self.correct.setdefault(row, {}).setdefault(corruption, {})[seed] = packed
         self.reliabilities = reliabilities(frame)
         self.unknown = unknown_figures(frame)

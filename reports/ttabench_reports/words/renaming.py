@@ -23,9 +23,10 @@ def rename(texts: Sequence[str], cells: pd.DataFrame) -> AbstractContextManager[
     not have, and a name that two rows or tables would share.
     """
     kinds = {
-        "method": {*cells["base"], *cells["method"]}, "architecture": {*cells["arch"]},
-        "dataset": {*cells["dataset"]},
-    }  # fmt: skip
+        "method": {*cells["base"].unique(), *cells["method"].unique()},
+        "architecture": {*cells["arch"].unique()},
+        "dataset": {*cells["dataset"].unique()},
+    }
     known = set().union(*kinds.values())
     names: dict[str, str] = {}
     for text in texts:
