@@ -16,7 +16,9 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.foreign import coded
 from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.scoring import Evaluation, OnBatch, evaluate
+from ttabench.measure.streams.images import PathStream
 from ttabench.measure.test_set import test_set
+from ttabench.measure.torch_defaults import default_kernels
 from ttabench.method import Method
 from ttabench.observe.cost import Meter
 from ttabench.observe.label_free_scores import Collected
@@ -71,6 +73,10 @@ def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, d
     protocol, classes = coded(cell.protocol), dataset.scored_classes
     if protocol.stream:
         stream = stream_of_any(replace(cell, protocol=protocol), dataset, source, results, device)
+        if isinstance(stream, PathStream):
+            # Later, passes and time would be those of the first method on it, and the precision its own.
+            with default_kernels():
+                stream.follow_path()
         return ImagesOfLongStream(cell, protocol, classes, stream, None, results)
     data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
     return ImagesOfTestSet(cell, protocol, classes, Part(data, protocol, cell.seed), data)

@@ -276,6 +276,31 @@ def test_networks_share_the_stream_of_the_baseline(
     assert "0 to run, 3 done" in ttabench("sweep", "--config", out / "sweep.toml", "--out", out).err
 
 
+@pytest.mark.parametrize("accuracy", [60, 0])
+def test_a_path_is_measured_before_the_first_image(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch, accuracy: int
+) -> None:
+    """Its passes are not those of the first method on it, nor its precision that of a protocol."""
+    shortened: list[bool] = []
+    measure = source_accuracy.SourceAccuracy.__call__
+
+    def noted(self: source_accuracy.SourceAccuracy, point: Point) -> float:
+        shortened.append(torch.is_autocast_enabled("cpu"))
+        return measure(self, point)
+
+    monkeypatch.setattr(source_accuracy.SourceAccuracy, "__call__", noted)
+    monkeypatch.setattr(source_accuracy, "CALIBRATION_IMAGES", 16)
+    output = ttabench(
+        "sweep", "--methods", "bn_stats", "--archs", "resnet18", "--corruptions", "fog,contrast",
+        "--precision", "bfloat16", "--batch-size", "30", "--workers", "0", "--out", out,
+        "--stream", f"ccc({accuracy},length=60,speed=1)",
+    )  # fmt: skip
+    assert output.code == 0, output.err
+    assert shortened
+    assert not any(shortened)
+    assert load_frame(out)["forward"].tolist() == [60, 60]  # of Source and of bn_stats
+
+
 def test_streams_of_two_baselines_stand_in_two_tables() -> None:
     one = streamed({"source": [[60.0] * 20], "tent": [[70.0] * 20]})
     both = pd.concat([one.assign(baseline="cct@c1"), one.assign(baseline="resnet18@r1")], ignore_index=True)
