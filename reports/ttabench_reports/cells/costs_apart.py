@@ -12,10 +12,11 @@ from ttabench.errors import UserError
 
 TIMES = ("compute_ratio", "ms_per_image", "host_mb", "device_mb")
 SAME = ("dataset", "arch", "base", "config", "mode", "epochs", "batch_size", "precision", "device", "stream",
-        "pace", "pace_ratio", "held_out")  # fmt: skip
+        "pace", "pace_ratio", "held_out", "reset")  # fmt: skip
 """What cells share whose times can stand for each other: all that a time depends on but the corruption.
 
-At a pace a method leaves batches out, on a stream images are made, and held-out images are not adapted to.
+At a pace a method leaves batches out, on a stream images are made, held-out images are not adapted to, and a
+reset during a corruption takes time.
 """
 APART = "costs_apart"
 """In the `attrs` of a table of cells: on which processors its times were measured apart, and what of it."""
@@ -42,15 +43,21 @@ def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
             f"--costs was measured with {shared:g} workers on a GPU, whose times are longer; measure it with "
             "--workers 1, and without --per-gpu."
         )
-    medians = measured.groupby(list(SAME), dropna=False)[list(TIMES)].median()
-    found = cells[list(SAME)].merge(medians, how="left", left_on=list(SAME), right_index=True)
+    medians = measured.assign(reset=_reset(measured)).groupby(list(SAME), dropna=False)[list(TIMES)].median()
+    same = cells[list(SAME)].assign(reset=_reset(cells))
+    found = same.merge(medians, how="left", left_on=list(SAME), right_index=True)
     if found["compute_ratio"].isna().all():
         raise UserError(
             "--costs has no cell of the same method, settings, network, data, mode, batch size, device, "
-            "stream and pace as a cell of the results; measure the costs with the options of their sweep and "
-            "--workers 1, and at a pace with its --pace-ratio."
+            "stream, reset and pace as a cell of the results; measure the costs with the options of their "
+            "sweep and --workers 1, and at a pace with its --pace-ratio."
         )
     changed = cells.assign(**{name: found[name].to_numpy() for name in TIMES})
     where = ", ".join(sorted({*measured["processor"]} - {""}))
     changed.attrs = {**cells.attrs, APART: f"{where}, {OLD_CODE}" if measured["stale"].any() else where}
     return changed
+
+
+def _reset(cells: pd.DataFrame) -> pd.Series[str]:
+    """The reset during a corruption; one before it takes no time of its images."""
+    return cells["reset"].replace("continual", "per_corruption")

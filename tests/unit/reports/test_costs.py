@@ -217,12 +217,18 @@ def test_times_of_several_devices_in_one_row_are_marked(frame: pd.DataFrame) -> 
 @pytest.mark.parametrize(
     "other",
     [{"device": "cuda"}, {"batch_size": 16}, {"config": "{}"}, {"arch": "cvt"}, {"pace": 1.0},
-     {"pace_ratio": 3.0}, {"held_out": 0.5}, {"stream": "recurring(2)"}],
+     {"pace_ratio": 3.0}, {"held_out": 0.5}, {"stream": "recurring(2)"}, {"reset": "episodic"}],
 )  # fmt: skip
 def test_times_of_other_cells_do_not_stand_for_these(frame: pd.DataFrame, other: dict[str, object]) -> None:
     usual = frame.assign(stream="")
     with pytest.raises(UserError, match="--costs has no cell of the same"):
         with_costs(usual, usual.assign(**other))
+
+
+def test_a_reset_at_the_start_of_each_corruption_is_none_during_it(frame: pd.DataFrame) -> None:
+    changed = with_costs(frame.assign(reset="continual"), frame.assign(compute_ratio=4.0, processor="A"))
+    assert set(changed["compute_ratio"].dropna()) == {4.0}
+    assert set(changed["reset"]) == {"continual"}
 
 
 def test_the_command_takes_costs_from_another_folder(
