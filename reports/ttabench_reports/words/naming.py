@@ -316,8 +316,8 @@ def raised(letters: str) -> str:
 
 
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
-    """A sort key under which ``batch=64`` comes before ``batch=128``."""
-    parts = re.findall(r"\d+(?:\.\d+)?|\D+", text)
+    """A sort key by which ``batch=64`` comes before ``batch=128``, and ``lr=1e-05`` before ``lr=0.001``."""
+    parts = re.findall(r"\d+(?:\.\d+)?(?:e[+-]\d+)?|\D+", text)
     return tuple((0, float(p), "") if p[0].isdigit() else (1, 0.0, p) for p in parts)
 
 

@@ -901,6 +901,14 @@ def test_rows_stand_in_the_alphabet_of_the_names_shown_and_variants_of_a_method_
         assert naming.method_key("tca", "tca") > naming.method_key("tent", "tent")
 
 
+def test_settings_stand_by_their_size_also_where_they_are_written_with_an_exponent() -> None:
+    rates = ("1e-07", "2.5e-06", "1e-05", "0.0001", "0.01")
+    methods = ("source", *(f"tent[lr={rate}]" for rate in reversed(rates)))
+    (table,) = tables.tables(cells(methods, ("cct",)))
+    shown = [row.name for row in table.rows if row.measured]
+    assert shown == ["Source", *(f"TENT [lr={rate}]" for rate in rates)]
+
+
 def test_tables_name_the_methods_of_a_stack_and_csv_files_its_identifier(tmp_path: Path) -> None:
     frame = cells(("source", "stack")).assign(config='{"first": "quantile", "second": "shot"}')
     console = Console(width=200, file=io.StringIO())
