@@ -79,9 +79,13 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
 
 
 def _clean_corrupted_drop(row: Row, corrupted: Entry, place: Emphasis) -> Line:
-    clean = row.about["clean_accuracy"]
-    fall = float(f"{clean:.1f}") - row.printed(MEAN) if _known_clean(row) else math.nan
-    return [words.known(words.number(clean)), corrupted, words.known(words.number(fall), place=place)]
+    clean = words.number(row.about["clean_accuracy"])
+    return [words.known(clean), corrupted, words.known(words.number(_fall(row)), place=place)]
+
+
+def _fall(row: Row) -> float:
+    """The printed clean accuracy minus the printed mean, as it is printed; NaN where there is none."""
+    return round(float(f"{row.about['clean_accuracy']:.1f}") - row.printed(MEAN), 1)
 
 
 def _heads(table: Table) -> list[Head]:
@@ -117,12 +121,11 @@ def _known_clean(row: Row) -> bool:
 
 
 def _smallest(table: Table) -> set[int]:
-    """Ids of the rows with the smallest drop of each architecture and mode: the best printed means."""
+    """Ids of the rows with the smallest drop of each architecture and mode, as printed."""
     ids: set[int] = set()
     for rows in table.archs().values():
         for group in groups(rows):
-            able = [row for row in group if not math.isnan(row.value(MEAN)) and _known_clean(row)]
-            falls = [round(row.about["clean_accuracy"] - row.printed(MEAN), 1) for row in able]
-            if len(able) > 1:
-                ids |= {id(row) for row, fall in zip(able, falls, strict=True) if fall == min(falls)}
+            falls = {id(row): fall for row in group if not math.isnan(fall := _fall(row))}
+            if len(falls) > 1:
+                ids |= {row for row, fall in falls.items() if fall == min(falls.values())}
     return ids

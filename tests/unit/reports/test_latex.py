@@ -329,6 +329,15 @@ def test_every_table_has_the_difference_of_the_printed_numbers() -> None:
     assert drops == {"Source": "37.0", "TENT": "25.9"}  # 98.4 - 72.5, where 98.449 - 72.451 is 26.0
 
 
+def test_of_two_drops_the_one_that_prints_smaller_is_bold() -> None:
+    """Of 50.05, printed 50.0, the unrounded distances of 49.2 and 49.3 round to one number."""
+    values = {"source": 48.0, "tent": 49.2, "eata": 49.3}
+    frame = cells(("source", "tent", "eata"), ("cct",), accuracy=lambda row: values[row["base"]])
+    made = sheets(frame.assign(clean_accuracy=50.05))["drop"]
+    drops = {line[1].text: (line[-1].text, line[-1].place) for line in made.groups[0].lines}
+    assert drops == {"Source": ("2.0", ""), "EATA": ("0.7", "best"), "TENT": ("0.8", "")}
+
+
 def test_a_group_that_goes_on_says_so(many: pd.DataFrame) -> None:
     sheet = sheets(many)["per_corruption_cifar10-c-severity-5"]
     begun: set[str] = set()
