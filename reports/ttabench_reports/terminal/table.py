@@ -55,7 +55,7 @@ def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     """The means of all rows, and below them what their marks mean and how they were measured."""
     notes, rows = TableNotes(), [row for table in built for row in measured_rows(table)]
     letters = [notes.letters(row, LABEL, MEAN) for row in rows]
-    yield means(means_of(built).assign(letters=letters))
+    yield means(means_of(built).assign(letters=letters, spread=[row.spread(MEAN) for row in rows]))
     for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
         yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{words.join(words.measured(built), DIFFERENCES, words.remarks(built))}\n", style="dim")
@@ -121,6 +121,7 @@ class Fitted:
         heads = dict(zip(self.table.columns, naming.shorts(self.table.columns), strict=True))
         for column in columns:
             grid.add_column(heads[column], justify="right", no_wrap=True)
+        means = columns if self.table.natural else (MEAN, MEAN_EXTRA)
         for arch, rows in self.table.archs().items():
             grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))
             for row in rows:
@@ -128,7 +129,7 @@ class Fitted:
                 label = "  Increase" if rise else f" {row.plain_name}{row.flags}{row.raised(LABEL)}"
                 places = [places_of_table(self.table).get((id(row), c), "") for c in columns]
                 texts = [
-                    Text(_text(row, c, *precision), STYLES[place])
+                    Text(_text(row, c, *precision, mean=c in means), STYLES[place])
                     for c, place in zip(columns, places, strict=True)
                 ]
                 grid.add_row(Text(label), *texts, style="dim" if rise else "")
@@ -136,23 +137,24 @@ class Fitted:
         return grid
 
 
-def _text(row: Row, column: str, accuracy: int, increase: int) -> str:
+def _text(row: Row, column: str, accuracy: int, increase: int, *, mean: bool) -> str:
+    """`mean`: whether the number has its decimal at any width, and its spread behind it."""
     value = row.value(column)
-    if column in (MEAN, MEAN_EXTRA):
+    if mean:
         accuracy = increase = 1
     if math.isnan(value):
         word = row.words.get(column, "")
         return ("fail" if word == "failed" else word) + row.raised(column)
     if row.kind == "increase":
         return naming.points(row.printed(column, accuracy), increase)
-    spread = row.spread(column) if column in (MEAN, MEAN_EXTRA) else ""
+    spread = row.spread(column) if mean else ""
     return naming.number(value, accuracy) + spread + row.raised(column)
 
 
 def means(summary: pd.DataFrame) -> Grid:
     """One line per dataset × severity × architecture × method.
 
-    summary  see :func:`evidence.means.means`; and the `letters` of footnotes.
+    summary  see :func:`evidence.means.means`; the `letters` of footnotes, and the `spread` over seeds.
     """
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
     columns = ("accuracy", "increase", "drop")
@@ -181,7 +183,7 @@ def _mean(row: Mapping[Any, Any], name: str) -> str:
     if math.isnan(value):
         return str(row["word"]) if name == "accuracy" else ""
     if name == "accuracy":
-        return naming.number(value) + ("" if math.isnan(row["sd"]) else f" ±{row['sd']:.1f}")
+        return f"{naming.number(value)} {row['spread']}".rstrip()
     accuracy = float(f"{row['accuracy']:.1f}")  # differences are those of the printed numbers
     if name == "increase":
         return naming.points(accuracy - float(f"{row['baseline']:.1f}"))

@@ -133,6 +133,21 @@ def test_many_tables_become_their_means() -> None:
     assert "n/a" in text
 
 
+def test_a_spread_over_seeds_stands_where_the_caption_says_so_and_source_has_no_zeros() -> None:
+    """A stream has one column, which is its mean; what no seed changes has no spread."""
+    numbers = {("tent", 0): 80.0, ("tent", 1): 81.0}
+    frame = cells(
+        ("source", "tent"), ("cct",), corruptions=("recurring",), seeds=(0, 1), stream="recurring(2)",
+        reset="continual", accuracy=lambda row: numbers.get((row["base"], row["seed"]), 70.0),
+    )  # fmt: skip
+    many = cells(("source", "tent"), seeds=(0, 1), corruptions=("fog",), severities=(1, 2, 3, 4, 5),
+                 accuracy=lambda row: numbers.get((row["base"], row["seed"]), 70.0))  # fmt: skip
+    for text in (shown(frame, 100), shown(pd.concat([many, many.assign(dataset="cifar10-c")]), 100)):
+        assert re.search(r"TENT +80\.5 ?±0\.7", text)
+        assert re.search(r"Source +70\.0", text)
+        assert "±0.0" not in text
+
+
 def test_means_in_the_terminal_say_what_their_marks_mean_and_how_they_were_measured() -> None:
     frame = cells(
         ("source", "tent", "sar", "eata", "quantile"), ("resnet18", "cct"), seeds=(0, 1),
