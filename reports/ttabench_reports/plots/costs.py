@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.plots.captions import protocol
+from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.labels import LABEL_SIZE, Points, write_labels
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import BLUE, ORANGE, SIZE, WIDTH, shortened
 from ttabench_reports.plots.which import dot, highest_severities, networks
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.costs import timed
-from ttabench_reports.tables.table import OFFLINE, Row, Table
+from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
 
 LEFT, RIGHT, HEADING, BODY, TICKS = 0.44, 0.06, 0.17, 1.9, 0.2
@@ -84,7 +84,7 @@ def _cost_plot(table: Table, cost: str, panels: Sequence[tuple[str, Sequence[Row
     caption = (
         f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other one of "
         f"their mode surpasses in both{'' if few else '; these and Source are named'}. Square: Source. "
-        "Circles and full line: online. Diamonds and dashed line: offline (†). "
+        f"Circles and full line: online. Diamonds and dashed line: offline. {flags(rows)}"
         f"{words.join(said, protocol(table))}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)
@@ -136,11 +136,10 @@ def _of_each_mode(rows: Sequence[Row]) -> dict[bool, list[int]]:
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
-    """Names, with settings only where a method is there in several."""
+    """Names and marks, with settings only where a method is there in several."""
     bases = Counter(row.about["base"] for row in rows)
     names = [row.plain_name if bases[row.about["base"]] > 1 else row.name.partition(" [")[0] for row in rows]
-    marks = [OFFLINE if row.offline and row.kind != "source" else "" for row in rows]
-    return [shortened(name, 0.85, LABEL_SIZE) + mark for name, mark in zip(names, marks, strict=True)]
+    return [shortened(name, 0.85, LABEL_SIZE) + row.flags for name, row in zip(names, rows, strict=True)]
 
 
 def _steps(front: Points) -> list[tuple[float, float]]:
