@@ -25,11 +25,15 @@ PANELS = 8  # in a figure
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of a method."""
+    """Points of a method.
+
+    others  the rows of points that are not of `row`; their flags count too.
+    """
 
     row: Row
     x: Sequence[float]
     y: Sequence[float]
+    others: Sequence[Row] = ()
 
 
 Panels = Mapping[str, Sequence[Curve]]
@@ -128,7 +132,7 @@ def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {}
     for group in panels.values():
         for curve in group:
-            rows.setdefault(looks.names[id(curve.row)], []).append(curve.row)
+            rows.setdefault(looks.names[id(curve.row)], []).extend((curve.row, *curve.others))
     return rows
 
 

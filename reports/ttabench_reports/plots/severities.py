@@ -44,7 +44,8 @@ def by_severity(family: Family, value: Callable[[Row], float]) -> dict[str, list
     for (arch, _), known in rows.items():
         values = [value(known[s]) if s in known else math.nan for s in severities]
         if not all(map(math.isnan, values)):
-            panels.setdefault(arch, []).append(Curve(known[max(known)], severities, values))
+            *others, last = (known[severity] for severity in sorted(known))
+            panels.setdefault(arch, []).append(Curve(last, severities, values, others))
     return panels
 
 
@@ -62,7 +63,7 @@ def draw(
     figure, made = curves(panels, chosen, "Severity", what)
     for axes in made:
         axes.set_xticks(_severities(family))
-    marks = flags(row for group in rows.values() for row in group)
+    marks = flags(row for group in panels.values() for curve in group for row in (curve.row, *curve.others))
     return figure, f"{others(panels, chosen)}{marks}{protocol(*family.tables)}"
 
 

@@ -360,6 +360,15 @@ def test_cost_plots_of_few_rows_name_all(few: Report) -> None:
         assert "are named" not in drawing.caption
 
 
+def test_cost_plots_mark_what_is_stale(few: Report) -> None:
+    frame = few.cells.assign(stale=few.cells["base"].isin(["tent", "quantile"]))
+    for drawing in drawn(Report(frame), "cost"):
+        for axes in drawing.figure.axes:
+            names = {text.get_text() for text in axes.texts}
+            assert {f"TENT{STALE}", f"Quantile{OFFLINE}{STALE}", "EATA"} <= names
+        assert LEGEND[STALE] in drawing.caption
+
+
 def test_cost_plots_name_the_front_of_each_mode_and_source_alone(
     few: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,13 +533,14 @@ def test_families_of_other_severities_have_other_names() -> None:
     assert len({sheet.name for sheet in severities(report)}) == 2
 
 
-def test_a_legend_over_panels_has_the_flags_of_each() -> None:
+def test_a_legend_over_panels_and_severities_has_the_flags_of_each() -> None:
     frame = cells(("source", "tent"), ("cct", "resnet18"), corruptions=("fog",), severities=(3, 5))
-    frame["stale"] = (frame["arch"] == "cct") & (frame["method"] == "tent")
-    (drawing,) = drawn(Report(frame), "severity")
-    assert [axes.get_title(loc="left") for axes in drawing.figure.axes[:2]] == ["ResNet18", "CCT"]
-    assert {f"TENT{STALE}", "Source"} <= set(texts(drawing.figure))
-    assert LEGEND[STALE] in drawing.caption
+    tent = (frame["arch"] == "cct") & (frame["method"] == "tent")
+    for stale in (tent, tent & (frame["severity"] == 3), tent & (frame["severity"] == 5)):
+        (drawing,) = drawn(Report(frame.assign(stale=stale)), "severity")
+        assert [axes.get_title(loc="left") for axes in drawing.figure.axes[:2]] == ["ResNet18", "CCT"]
+        assert {f"TENT{STALE}", "Source"} <= set(texts(drawing.figure))
+        assert LEGEND[STALE] in drawing.caption
 
 
 def test_a_legend_says_offline_once() -> None:
