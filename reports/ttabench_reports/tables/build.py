@@ -142,7 +142,8 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
 
 def _place(member: dict[str, Any]) -> tuple[object, ...]:
     offline = member["mode"] == "offline" and member["base"] != "source"
-    by_name = naming.method_key(member["base"], member["method"], str(member["config"]))
+    shown = without(member["method"], member["unset"])
+    by_name = naming.method_key(member["base"], shown, str(member["config"]))
     return member["checkpoint"], offline, *by_name, naming.natural(member["difference"])
 
 

@@ -61,6 +61,17 @@ def test_what_a_user_set_stays_in_the_name() -> None:
     assert unset_settings.defaults(tables.tables(frame)[0].rows[:1]) == ""
 
 
+def test_rows_stand_by_the_names_shown_on_each_network() -> None:
+    """In the labels of CCT, the setting that nobody set stands before the one that makes the variant."""
+    labels = {
+        "resnet18": ("source", "tent", "tent[lr=0.01]"),
+        "cct": ("source", "tent[norms=all]", "tent[norms=all,lr=0.01]"),
+    }
+    frame = pd.concat([cells(of, (arch,), corruptions=("fog", "snow")) for arch, of in labels.items()])
+    frame.attrs[SET] = frozenset({("tent", "lr")})
+    assert names(frame) == 2 * ["Source", "TENT", "TENT [lr=0.01]"]
+
+
 def test_names_stay_apart_and_files_that_do_not_know_change_nothing() -> None:
     several = ("source", "tent[norms=all]", "tent[norms=layer]")
     assert names(made(several)) == ["Source", "TENT [norms=all]", "TENT [norms=layer]"]
