@@ -423,6 +423,11 @@ def test_a_text_of_several_lines_is_cut_to_the_first() -> None:
         ),
         ("x = 1\n1 / 0\n", r"ZeroDivisionError: division by zero \(.*mymodule.py, line 2\)"),
         ("import sys\nsys.exit(3)\n", r"SystemExit: 3 \(.*mymodule.py, line 2\)"),
+        (
+            "\nimport a_package_that_is_missing\n",
+            r"ModuleNotFoundError: No module named 'a_package_that_is_missing' \(.*mymodule.py, line 2\)\.$",
+        ),
+        ("\nfrom torch import nothing_of_this_name\n", r"ImportError: .*mymodule.py, line 2\)\.$"),
     ],
 )
 def test_a_module_that_fails_when_it_is_imported_is_one_sentence(

@@ -506,6 +506,19 @@ def test_a_torchvision_of_another_torch_is_one_sentence_with_the_cure(arch: str)
         construct(arch, Squares())
 
 
+@pytest.mark.usefixtures("of_another_torch")
+@pytest.mark.parametrize(
+    "lines", [("import torchvision", "def build(): ..."), ("def build():", "    import torchvision")]
+)
+def test_a_network_of_ones_own_that_imports_it_says_the_cure(lines: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "takes_torchvision.py").write_text("\n".join(lines))
+    try:
+        with pytest.raises(UserError, match=r"nms does not exist: torchvision was made .* torchvision\.$"):
+            construct("takes_torchvision:build", Squares())
+    finally:
+        sys.modules.pop("takes_torchvision", None)
+
+
 def test_list_and_doctor_say_it_and_all_else_is_well(ttabench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "made_for_another_torch", lambda: "torchvision does not fit")
     output = ttabench("list", "archs")

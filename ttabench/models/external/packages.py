@@ -12,6 +12,7 @@ from ttabench.errors import UserError
 __all__ = ["imported", "made_for_another_torch", "missing_or_broken"]
 
 BOTH_ANEW = "install both from one index: pip install --force-reinstall torch torchvision"
+OF_ANOTHER_TORCH = f"torchvision was made for another torch; {BOTH_ANEW}"
 
 
 def imported(package: str, wanted_by: str, get: str = "") -> Any:
@@ -37,7 +38,7 @@ def missing_or_broken(problem: BaseException, get: str) -> str:
     said = str(problem).strip().partition("\n")[0].partition(". ")[0]
     missing = isinstance(problem, ModuleNotFoundError) or said.startswith("No module named")
     broken = "torchvision" in said and not missing
-    return f"({said}): {f'torchvision was made for another torch; {BOTH_ANEW}' if broken else get}"
+    return f"({said}): {OF_ANOTHER_TORCH if broken else get}"
 
 
 def made_for_another_torch() -> str:

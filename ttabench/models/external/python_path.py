@@ -17,6 +17,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, is_sigterm, unknown
 from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.external.packages import OF_ANOTHER_TORCH
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.usable_tensors import check_state, check_tensors
 
@@ -98,6 +99,8 @@ def _brief(problem: BaseException) -> str:
         return f"SyntaxError: {problem.msg} ({problem.filename}, line {problem.lineno})"
     where = traceback.extract_tb(problem.__traceback__)[-1]
     text = f"{type(problem).__name__}: {first}" if first else type(problem).__name__
+    if "torchvision::" in first:  # an operator of torchvision that torch did not get
+        return f"{text}: {OF_ANOTHER_TORCH}"
     return f"{text} ({where.filename}, line {where.lineno})"
 
 
@@ -130,18 +133,16 @@ def _find(arch: str) -> Callable[..., Any]:
     _forget_of_another_folder(module_name)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as problem:
-        package, dot, _ = module_name.partition(".")
-        if dot and package in sys.modules:
-            _check_not_shadowed(package, sys.modules[package])
-        raise UserError(
-            f"{module_name} of '{arch}' cannot be imported ({problem}); run from the folder it is in, or "
-            "install it."
-        ) from None
     except (Exception, SystemExit) as problem:  # of the user's code
         if is_sigterm(problem):
             raise
-        raise UserError(f"{module_name} of '{arch}' cannot be imported: {_brief(problem)}.") from None
+        package, dot, _ = module_name.partition(".")
+        if isinstance(problem, ImportError) and dot and package in sys.modules:
+            _check_not_shadowed(package, sys.modules[package])
+        says = f": {_brief(problem)}"
+        if isinstance(problem, ModuleNotFoundError) and f"{module_name}.".startswith(f"{problem.name}."):
+            says = f" ({problem}); run from the folder it is in, or install it"
+        raise UserError(f"{module_name} of '{arch}' cannot be imported{says}.") from None
     _check_not_shadowed(module_name, module)
     function = getattr(module, name, None)
     if function is None:
