@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from ttabench.data.catalog import dataset
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError
 from ttabench.method.settings import configured
 from ttabench.models.external.download_weights import is_here
@@ -169,8 +170,11 @@ def _agenda(task: Task, weights: Weights, asked: Asked) -> Agenda:
 def _unopened(task: Task, asked: Asked) -> Cells:
     """The cells of a task whose dataset is not here, so that none of them is stored."""
     grid, folder, cells = task.grid, asked.folder_of(task).name, Cells()
+    classes = PUBLISHED[task.dataset].num_classes  # the other datasets are always here
     for choice in choose_methods(grid):
-        settings = astuple(configured(choice.cls, choice.given, {}))
+        settings = astuple(
+            configured(choice.cls, choice.given, choice.cls.for_dataset(task.dataset, classes))
+        )
         for at in itertools.product(grid.corruptions, grid.severities, grid.seeds):
             key = (folder, task.dataset, task.arch, choice.cls.name, settings, at)
             cells[key] = _seconds(choice.cls.name, task.arch)

@@ -357,6 +357,12 @@ def test_a_dry_run_counts_a_cell_of_two_tables_once(tmp_path: Path) -> None:
         assert timed == 6  # they are measured alone, whatever other tables have
 
 
+def test_a_row_of_table_3_is_counted_with_table_1_before_its_dataset_is_here(tmp_path: Path) -> None:
+    """The defaults of a method on the dataset are known: ten points per class of a hundred."""
+    found = work(tmp_path, "table1", "table3", datasets=["cifar100-c"], archs=("official/cct_7",))
+    assert [(row[0], int(row[-1])) for row in found.rows] == [("table1", 11 * 15 * 3), ("table3", 4 * 15)]
+
+
 def test_a_dry_run_says_what_is_trained_and_counts_its_time(tmp_path: Path) -> None:
     known = work(tmp_path, "table2")
     assert {row[3] for row in known.rows} == {"trained already: fast"}  # these weights come with ttabench
