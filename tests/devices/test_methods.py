@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ttabench.registry import method_names
 from ttabench_methods.source import Source
 
 BATCH, BATCHES = 32, 3
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "quantile.md"
 SMALL_BATCH = {"memo": 4}  # it learns from every image by itself
 
 
@@ -239,6 +242,20 @@ def test_a_variant_stays_on_its_device(name: str, settings: dict[str, str]) -> N
         method.reset()
         method.fit(two, 1)
         assert all(method.predict(x).is_cuda for x in two)
+
+
+@pytest.mark.filterwarnings("ignore::ttabench.errors.Alarm")
+def test_the_loss_of_the_page_takes_features_of_a_bank_in_host_memory() -> None:
+    """docs/quantile.md: a loss of your own."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    page: dict[str, Any] = {}
+    exec(code, page)
+    cls = page["CovarianceMatching"]
+    with Emulated():
+        method = around(cls, nets()["BN CNN"], cls.Config(size="small", minibatch=BATCH))
+        assert method.config.bank_on_cpu
+        method.fit(stream(), 1)
+        assert method.predict(next(iter(stream()))).is_cuda
 
 
 def test_a_method_that_leaves_a_tensor_on_the_host_is_found() -> None:

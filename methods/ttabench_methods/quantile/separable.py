@@ -26,7 +26,9 @@ class Separable(Protocol):
     """A loss of the features z (n, k) of decorrupted images; it knows those of the source."""
 
     def mean(self, z: Tensor) -> Tensor:
-        """The mean of h over the n features: linear in the empirical distribution of z."""
+        """The mean of h over the n features: linear in the empirical distribution of z, which may be in host
+        memory, as the bank is.
+        """
 
     def loss(self, mean: Tensor, *, plain: bool = False) -> Tensor:
         """g of a mean: one number, 0 at the source's. `plain`: without additions of our own."""
