@@ -36,15 +36,17 @@ def sentences(ours: Ours, facts: Mapping[str, Any], timed: Ours | None = None) -
         if (one := of_paper(ours, dataset, arch, METHOD)).about
     ]  # fmt: skip
     return [
-        *_images(ours, found, facts),
+        *_images(ours, facts),
         *_networks(ours, timed, facts),
         *_method(found),
         *_protocol(ours),
-        *_rest(found, [*ours.shown(), *(timed.shown() if timed else ())], facts),
+        *_precision(ours.shown(), "Precision"),
+        *_precision(timed.shown() if timed else (), "Precision of time and memory"),
+        *_rest([*ours.shown(), *(timed.shown() if timed else ())], facts),
     ]
 
 
-def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
+def _images(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
     stands: dict[str, list[str]] = {}
     for published in theirs.DATASETS:
         here = ours.dataset(published)
@@ -55,7 +57,7 @@ def _images(ours: Ours, found: Sequence[Found], facts: Mapping[str, Any]) -> Ite
         if here not in facts.get("other_images", ()):
             why = "Its corrupted images are not the published files, which may change numbers by some points."
         yield f"Images: {naming.dataset(here)} stands for {_listed(names)}. {why}"
-    fewer = sorted({int(one.about["n_images"]) for one in found if one.about["n_images"] < 10_000})
+    fewer = sorted({int(n) for one in ours.shown() if (n := one.about["n_images"]) < 10_000})
     if fewer:
         counts = ", ".join(f"{n:,}" for n in fewer)
         yield f"Images per corruption: {counts}; the paper has 10,000."
@@ -181,12 +183,15 @@ def _protocol(ours: Ours) -> Iterator[str]:
             )
 
 
-def _rest(found: Sequence[Found], shown: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
-    for precision in sorted({str(one.about["precision"]) for one in found} - {"float32"}):
-        archs = sorted(
-            {naming.arch(str(o.about["arch"])) for o in found if o.about["precision"] == precision}
-        )
-        yield f"Precision: {', '.join(archs)} in {precision}; the paper does not state its own."
+def _precision(shown: Sequence[Found], of: str) -> Iterator[str]:
+    """Which networks were measured in another precision than float32."""
+    used = {(str(one.about["precision"]), naming.arch(str(one.about["arch"]))) for one in shown}
+    for precision in sorted({precision for precision, _ in used} - {"float32"}):
+        archs = ", ".join(sorted(arch for each, arch in used if each == precision))
+        yield f"{of}: {archs} in {precision}; the paper does not state its own."
+
+
+def _rest(shown: Sequence[Found], facts: Mapping[str, Any]) -> Iterator[str]:
     seeds = sorted({one.seeds for one in shown})
     if seeds:
         yield f"Seeds: {' or '.join(map(str, seeds))} per cell here; the paper does not state them."

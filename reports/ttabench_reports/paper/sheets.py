@@ -318,7 +318,8 @@ def time(runtime: Ours) -> Sheet:
     ]  # fmt: skip
     caption = (
         "The paper's Section 5.2: time and memory: ResNet18, "
-        f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise, 128 images per update."
+        f"{_dataset(runtime, 'cifar100-c')}, Gaussian noise. Quantile matching has at most 128 images per "
+        "update."
     )
     devices = sorted({str(one.about["processor"]) for one in runtime.shown()} - {"", "nan"})
     footer = f"Ours: on {' and '.join(devices)}. " if devices else ""

@@ -143,6 +143,8 @@ def test_time_is_per_pass_and_beside_what_the_paper_says() -> None:
     assert table["Quantile (paper), bank in host memory"][5:7] == ["3,858", "1,429"]
     assert table["Quantile without the decorruptor"][1:7] == ["–", "10,000", "–", "1.44", "–", "765"]
     assert table["The index alone"][1:7] == ["–", "128", "–", "0.002", "–", "570"]
+    caption = sheets.time(ours(row)).caption  # TENT and CoTTA have batches of their own
+    assert caption.endswith("Gaussian noise. Quantile matching has at most 128 images per update.")
     bare = row.assign(
         base="quantile_strict", seconds=9.0, device_mb=float("nan"),
         config=json.dumps({"decorruptor": "offset", "epochs": 10}),
@@ -186,6 +188,18 @@ def test_one_dataset_in_place_of_several_is_told_once() -> None:
     assert not any(line.startswith("Images: ") for line in said[1:])
     clean = next(line for line in said if line.startswith("Accuracy (%) on clean images"))
     assert "CIFAR10-C: ResNet18 93.7 (paper: 92.0); CIFAR100-C: ResNet18 93.7 (paper: 72.5)" in clean
+
+
+def test_precision_and_images_are_told_of_every_row_that_is_shown() -> None:
+    """Also before the paper's method is measured, and where time and memory alone are."""
+    fast: dict[str, Any] = {"dataset": "cifar100-c", "corruptions": ("gaussian_noise",), "precision": "tf32"}
+    made, timed = ours(measured("source").assign(n_images=1_000)), ours(measured("tent", **fast))
+    sheets.every(made, timed)
+    said = sentences(made, {}, timed)
+    assert "Images per corruption: 1,000; the paper has 10,000." in said
+    assert [line for line in said if line.startswith("Precision")] == [
+        "Precision of time and memory: ResNet18 in tf32; the paper does not state its own."
+    ]
 
 
 def test_networks_are_trained_here_only_where_they_are() -> None:
