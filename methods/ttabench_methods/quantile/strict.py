@@ -99,8 +99,9 @@ class QuantileStrict(QuantilePaper):
         "the paper does not state the optimiser (here Adam), the learning rate and its schedule, the epochs, "
         "the weight of the regulariser and its standard values (here the source's), the layers of the "
         "decorruptor, and which images are of high confidence (here the more confident half of each class); "
-        "rate, epochs and weight were chosen on the extra corruptions, with quantile_paper; the default of "
-        "128 images per update is that of the paper's runtime analysis; its tables have 512"
+        "rate, epochs and weight were chosen on the extra corruptions, with quantile_paper; points are "
+        "1,000, and 10 per class where there are more than 100 classes, while the paper's tables have 1,000; "
+        "the default of 128 images per update is that of the paper's runtime analysis; its tables have 512"
     )
 
     def setup(self, source: SourceData | None) -> None:
