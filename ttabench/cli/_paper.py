@@ -72,9 +72,14 @@ def make_page(out: Path) -> None:
     facts = Facts.of(out)
     read = view("load")
     cells = {folder.name: read([folder]) for folder in here}
-    for name in sorted({str(name) for frame in cells.values() for name in frame["dataset"]}):
+    measured = {str(name) for frame in cells.values() for name in frame["dataset"]}
+    for name in sorted(measured):
         if (published := stands_for(name)) not in ("", name):  # of a sweep that this command did not start
             facts.stands.setdefault(published, name)
+    facts.missing = {
+        published: why for published, why in facts.missing.items()
+        if facts.stands.get(published, published) not in measured
+    }  # fmt: skip
     if not cells and not facts.figures:
         raise UserError(_why_nothing(out, facts))
     other_images = {name for published, name in facts.stands.items() if stands_for(name) != published}

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Run
+from tests.unit.stored_results import folder
 from ttabench.cli import _paper
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
@@ -560,6 +561,18 @@ def test_a_folder_without_results_says_why(ttabench: Run, tmp_path: Path) -> Non
         assert "table2, cct on digits-c: unknown recipe 'cross-entropy'" in output.err
     (tmp_path / "paper.json").write_text('{"scale": 1.0}')
     assert "run the command that began it again" in ttabench("paper", "--page", "--out", tmp_path).err
+
+
+def test_a_dataset_that_was_not_here_is_not_missing_once_the_folder_has_its_cells(
+    ttabench: Run, tmp_path: Path
+) -> None:
+    """They may come from another machine, or from a sweep."""
+    Facts(missing={name: f"{name} is not here" for name in ("cifar10-c", "cifar100-c")}).keep(tmp_path)
+    folder(tmp_path / "results", {("fog", 0): np.ones(10, np.bool_)}, dataset="cifar10-c")
+    assert ttabench("paper", "--page", "--out", tmp_path).code == 0
+    page = (tmp_path / "paper.html").read_text()
+    assert "cifar10-c is not here" not in page
+    assert "cifar100-c is not here" in page
 
 
 @each(
