@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,22 @@ class CellImages(ABC):
         return correct
 
 
-def images_of(cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str) -> CellImages:
-    """The images of a cell. `source` is its classifier, on which the images of some streams depend."""
+def images_of(
+    cell: Cell, dataset: Dataset, source: Classifier, results: Path, device: str, tell: Callable[[str], None]
+) -> CellImages:
+    """The images of a cell.
+
+    source  its classifier, on which the images of some streams depend.
+    tell    is called with what is done, where this takes long.
+    """
     protocol, classes = coded(cell.protocol), dataset.scored_classes
     if protocol.stream:
         stream = stream_of_any(replace(cell, protocol=protocol), dataset, source, results, device)
         if isinstance(stream, PathStream):
             # Later, passes and time would be those of the first method on it, and the precision its own.
             with default_kernels():
-                stream.follow_path()
+                for place in stream.follow_path():
+                    tell(f"measuring the path of the stream, at image {place:,} of {stream.total:,}")
         return ImagesOfLongStream(cell, protocol, classes, stream, None, results)
     data = test_set(dataset, cell.corruption, cell.severity, cell.seed)
     return ImagesOfTestSet(cell, protocol, classes, Part(data, protocol, cell.seed), data)

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,9 @@ class Worker:
         self.tell(cell, "making or reading images")
         foreign, dataset, source = self.foreign(cell), self.dataset(cell.dataset), self.classifier(cell)
         with unchanged_data(cell, dataset, foreign) as check_planned:
-            images = images_of(cell, dataset, source.classifier, self.results, self.device)
+            images = images_of(
+                cell, dataset, source.classifier, self.results, self.device, partial(self.tell, cell)
+            )
             check_planned()
             run = self._scored(cell, method, images, settings_alarm)
         return run.result(self._label_free_scores(run))

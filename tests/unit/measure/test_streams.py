@@ -310,6 +310,20 @@ def test_a_ccc_stream_changes_at_its_speed_and_goes_through_all_images() -> None
     assert np.bincount(batch.labels[:80]).tolist() == [20] * 4  # two passes over ten images of each
 
 
+def test_a_path_is_followed_to_its_end_and_says_where_another_pair_of_corruptions_begins() -> None:
+    pairs = [("fog", "snow"), ("fog", "snow"), ("snow", "frost"), ("frost", "fog"), ("frost", "snow")]
+    steps: list[int] = []
+
+    def at(step: int) -> Point:
+        steps.append(step)
+        return Point(pairs[step][0], 1.0, pairs[step][1], 1.0)
+
+    data = Labelled(PIXELS, np.arange(40) % 4)
+    made = PathStream(data, protocol("ccc(40,length=130,speed=30)"), 0, at)
+    assert list(made.follow_path()) == [0, 60, 90, 120]
+    assert steps == [0, 1, 2, 3, 4]
+
+
 def test_noise_along_a_path_does_not_depend_on_the_batches() -> None:
     made = PathStream(
         Labelled(PIXELS, np.arange(40) % 4), protocol("ccc(40,length=80,speed=30)"), 0,

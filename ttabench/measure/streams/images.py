@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,10 +105,16 @@ class PathStream(ImageStream):
         self._speed, self._seed, self._point_at = spec.speed, seed, point_at
         self.total = self.scored = spec.length
 
-    def follow_path(self) -> None:
-        """Ask for every point once, so that reading images has none to find."""
+    def follow_path(self) -> Iterator[int]:
+        """Ask for every point once, so that reading images has none to find.
+
+        Yields the place of the first image of each pair of corruptions.
+        """
+        pair: tuple[str, ...] = ()
         for step in range(-(-self.total // self._speed)):
-            self._point_at(step)
+            point = self._point_at(step)
+            if pair != (pair := (point.first, point.second)):
+                yield step * self._speed
 
     def read(self, start: int, stop: int) -> Batch:
         images, labels = self._clean.read(start, stop)
