@@ -22,6 +22,7 @@ from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, exit_is_an_error
+from ttabench.measure.torch_defaults import matrix_products
 from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
@@ -146,7 +147,8 @@ def measured(cell: Cell, device: str) -> float:
         method, _ = worker.prepared(cell)
         classifier = worker.classifier(cell).classifier
         batches = _batches(worker, cell)
-        return compute_ratio(method, classifier, batches, device, cell.protocol.precision)
+        with matrix_products(cell.protocol.precision, device):
+            return compute_ratio(method, classifier, batches, device, cell.protocol.precision)
     finally:
         state.close()
         torch.set_num_threads(threads)

@@ -534,22 +534,30 @@ def test_a_ratio_is_measured_in_the_precision_of_its_cell_with_one_thread(
     given: list[tuple[Any, ...]] = []
 
     def measure(*asked_for: Any) -> float:
-        given.append((*asked_for, torch.get_num_threads()))
+        given.append((*asked_for, torch.get_num_threads(), torch.get_float32_matmul_precision()))
         return 2.5
 
     monkeypatch.setattr(compute_ratio, "compute_ratio", measure)
     monkeypatch.setattr(compute_ratio, "_batches", lambda worker, cell: ["batch"])
     monkeypatch.setattr(Worker, "prepared", lambda self, cell: ("method", ""))
     monkeypatch.setattr(Worker, "classifier", lambda self, cell: SimpleNamespace(classifier="net"))
-    tent = cells(plan(asked(methods="tent", precision="bfloat16"), [CIFAR_C]), method="tent")[0]
+    tent, on_gpu = (
+        cells(plan(asked(methods="tent", precision=precision), [CIFAR_C]), method="tent")[0]
+        for precision in ("bfloat16", "tf32")
+    )
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         assert compute_ratio.measured(tent, "cpu") == 2.5
         assert torch.get_num_threads() == 3
+        assert compute_ratio.measured(on_gpu, "cuda") == 2.5
     finally:
         torch.set_num_threads(before)
-    assert given == [("method", "net", ["batch"], "cpu", "bfloat16", 1)]
+    assert given == [
+        ("method", "net", ["batch"], "cpu", "bfloat16", 1, "highest"),
+        ("method", "net", ["batch"], "cuda", "tf32", 3, "high"),
+    ]
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 # ---- from the command line
