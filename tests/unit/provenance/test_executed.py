@@ -53,6 +53,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.measure.torch_defaults:_hooks_of_all_modules": "undoes what other cells left",
     "ttabench.measure.torch_defaults:changed_setting": "is an alarm about settings of torch",
     "ttabench.measure.torch_defaults:settings": "is what that alarm compares",
+    "ttabench.measure.streams.images:PathStream.follow_path": "asks earlier for points that are in the hash",
     "ttabench.models.architectures.names:usual_name": "names networks; their weights are in the identity",
     "ttabench.models.soundness.even_threads": "keeps the trial of gradients from a fault of torch",
     "ttabench.models.soundness.gradient_flow": "is an alarm about what gradients reach; it changes nothing",
@@ -189,6 +190,9 @@ CASES = {
     "mixed": (*SOME, *RESNET, "--stream", "mixed"),
     "recurring": (*SOME, *RESNET, "--stream", "recurring(2,corruptions=fog+snow)", "--reset", "continual"),
     "gradual": (*SOME, *RESNET, "--stream", "gradual", "--reset", "episodic"),
+    "ccc": ("--methods", "bn_stats", *RESNET, "--stream", "ccc(60,length=20,corruptions=fog+contrast)"),
+    "hard ccc": ("--methods", "bn_stats", *RESNET, "--stream", "ccc(0,length=20,corruptions=fog+snow)"),
+    "cdc": (*SOME, *RESNET, "--stream", "cdc(1,rounds=2,corruptions=fog+snow)"),
     "a pace": (*SOME, *RESNET, "--pace", "1", "--pace-ratio", "bn_stats=2,cotta=2,tent=2,quantile=2"),
     "every corruption": ("--methods", "bn_stats", *RESNET, "--corruptions", "every", "--severities", "1"),
 }  # fmt: skip
