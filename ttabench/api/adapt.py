@@ -18,7 +18,7 @@ from ttabench.cell import spell
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError, warn_of_network
 from ttabench.measure.declared_source import DeclaredSource
-from ttabench.measure.torch_defaults import default_modes
+from ttabench.measure.torch_defaults import default_kernels, default_modes
 from ttabench.method import Method, Needs
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.models.checkpoints.weights import check_finite
@@ -37,6 +37,7 @@ __all__ = ["adapt"]
 
 
 @default_modes()
+@default_kernels()
 def adapt(
     model: nn.Module,
     method: str = "tent",

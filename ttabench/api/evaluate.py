@@ -19,7 +19,7 @@ from ttabench.data.foreign import coded, foreign_of_size
 from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.measure import scoring
 from ttabench.measure.image_stream import Part
-from ttabench.measure.torch_defaults import default_modes, matrix_products
+from ttabench.measure.torch_defaults import default_kernels, default_modes, matrix_products
 from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.torch_errors import explained
@@ -54,6 +54,7 @@ class Evaluation(scoring.Evaluation):
 
 
 @default_modes()
+@default_kernels()
 def evaluate(
     adapted: Adapted,
     images: ArrayLike | Iterable[Any],
@@ -75,6 +76,8 @@ def evaluate(
               () = all.
     protocol  fields of :class:`ttabench.Protocol`: batch_size, mode, order, reset …; the method's own batch
               size and mode where they are left out.
+
+    Settings of torch that a program has made, such as the precision of matrix products, do not count here.
 
     Returns accuracy in percent, which images were right (N,), seconds, and an alarm ("" if there is none).
     Raises UserError on images, labels or a protocol that cannot be scored.

@@ -132,6 +132,29 @@ def test_the_default_type_changes_no_score(method: str) -> None:
         torch.set_default_dtype(torch.float32)
 
 
+NOTED: set[str] = set()
+
+
+class Noting(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        NOTED.add(torch.get_float32_matmul_precision())
+        return super().forward(x)
+
+
+def test_a_score_has_the_precision_of_its_protocol_and_not_that_of_the_program() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), Noting(8, 4))
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    NOTED.clear()
+    try:
+        torch.set_float32_matmul_precision("high")
+        adapted = ttabench.adapt(net, "neo", image_size=16, source=[torch.rand(9, 3, 16, 16)])
+        ttabench.evaluate(adapted, images, np.arange(20) % 4, batch_size=10)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert sorted(NOTED) == ["highest"]
+
+
 def test_gradients_and_autograd_of_the_caller_do_not_count() -> None:
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
