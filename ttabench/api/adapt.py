@@ -30,6 +30,7 @@ from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.models.soundness.usable_tensors import check_tensors
+from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import check_restorable
 from ttabench.sweep.batch_rate import RATE
 
@@ -102,7 +103,7 @@ def adapt(
             raise
         raise UserError(f"{name} cannot be copied ({failure}), and a method works on a copy.") from None
     adapted._rate_given = RATE in settings
-    with adapted._generator.used(), explained(), even_threads(classifier):
+    with adapted._generator.used(), seeded_generators(seed), explained(), even_threads(classifier):
         images: Any = None
         if source is not None:
             given = SourceBatches(source, needs, device_of(classifier), dtype_of(classifier))

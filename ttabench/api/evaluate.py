@@ -25,6 +25,7 @@ from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.decline import Course
 from ttabench.protocol import Protocol
+from ttabench.run.other_generators import seeded_generators
 from ttabench.sweep.batch_rate import settings_for_batch
 from ttabench.sweep.options import contamination_spelling
 from ttabench.sweep.pace import no_pace
@@ -110,6 +111,7 @@ def evaluate(
     method.reset()
     with (
         OwnGenerator(device, seed).used(),
+        seeded_generators(seed),
         of_size(height, width, adapted._image_size),
         explained(),
         matrix_products(chosen.precision, device),

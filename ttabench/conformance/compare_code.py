@@ -14,6 +14,7 @@ from ttabench.conformance.run import told
 from ttabench.errors import UserError, exit_is_an_error
 from ttabench.method import Method
 from ttabench.models.soundness.torch_errors import explained
+from ttabench.run.other_generators import seeded_generators
 
 __all__ = ["BatchCompared", "compare", "failures_named"]
 
@@ -57,7 +58,7 @@ def compare(
 ) -> Iterator[BatchCompared]:
     """Adapt two prepared methods to the same batches (B, 3, H, W), and compare them after each.
 
-    Before each batch, torch's generator has the same state for both, so equal draws are equal.
+    Before each batch, random generators have the same state for both, so equal draws are equal.
     Parameters and logits differ if |a − b| > tolerance · max(1, max |a|). What both have under the same name
     is compared; in addition, before the first batch, which parameters are trained.
 
@@ -70,7 +71,8 @@ def compare(
         outputs = []
         for method in (first, second):
             torch.manual_seed(seed + number)
-            outputs.append(_logits(method, x.clone(), number))
+            with seeded_generators(seed + number):
+                outputs.append(_logits(method, x.clone(), number))
         a, b = outputs
         predictions = (a.argmax(1), b.argmax(1))
         differing = int((predictions[0] != predictions[1]).sum())

@@ -12,6 +12,7 @@ from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import KeptSummaries, SourceImages
 from ttabench.method import Method
 from ttabench.method.unrestored import unrestored
+from ttabench.run.other_generators import seeded_generators
 from ttabench.run.summary_cache import NoMemo
 
 __all__ = ["check_restorable", "prepared_method"]
@@ -36,7 +37,8 @@ def prepared_method(
     """
     needs = cls.needs_of(config)
     source: Any = access(lambda: dataset.train().images, needs, device, NoMemo(), cache)
-    method = prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
+    with seeded_generators(seed):
+        method = prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
     check_restorable(method, classifier)
     return method
 

@@ -40,6 +40,7 @@ from ttabench.registry import method as find_method
 from ttabench.run.cell_images import CellImages, images_of
 from ttabench.run.cell_run import CellRun
 from ttabench.run.kept_objects import WorkerState
+from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
@@ -100,7 +101,7 @@ class Worker:
                     if method is None:
                         method, settings_alarm = self.prepared(cell)
                         method.reset()
-                    with matrix_products(cell.protocol.precision, self.device):
+                    with matrix_products(cell.protocol.precision, self.device), seeded_generators(cell.seed):
                         result = self.run_cell(cell, method, settings_alarm)
                     if changed := changed_setting(usual):
                         result = with_alarm(result, f"the method changes {changed}, for this cell alone")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.cases import each
 from tests.one_set import evaluate
 from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
+from ttabench.method import Method, NoConfig
 from ttabench.models.resolve import resolve_model
 from ttabench.nn.pixels import to_tensor
 from ttabench.public_names import HOMES
@@ -481,6 +483,35 @@ def test_a_program_and_a_method_draw_from_generators_of_their_own(net: nn.Module
     assert torch.equal(one, other)
     torch.manual_seed(5)
     assert torch.equal(after, torch.rand(3))
+
+
+class Drawing(Method[NoConfig]):
+    """Draws from Python's and NumPy's generators, as some official code does."""
+
+    name = "drawing"
+
+    def setup(self, source: object) -> None:
+        self.drawn = [random.random(), np.random.rand()]  # noqa: NPY002
+
+    def adapt(self, x: Tensor) -> Tensor:
+        self.drawn = [*self.drawn, random.random(), np.random.rand()]  # noqa: NPY002
+        return self.predict(x)
+
+
+def test_the_seed_decides_draws_of_other_generators_too(
+    net: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.api.adapt.get_method", lambda name: Drawing)
+
+    def drawn(seed: int) -> list[float]:
+        adapted = ttabench.adapt(net, "drawing", seed=seed)
+        random.random()
+        np.random.rand()  # noqa: NPY002
+        ttabench.evaluate(adapted, np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, seed=seed)
+        return [*adapted.method.drawn]
+
+    assert drawn(0) == drawn(0)
+    assert not set(drawn(0)) & set(drawn(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

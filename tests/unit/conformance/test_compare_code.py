@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -60,6 +62,12 @@ def test_code_that_fails_or_returns_no_logits_is_named(make: Any, says: str) -> 
 def test_logits_that_are_not_finite_are_a_difference() -> None:
     found = list(compare(method(), method(lambda y: y * float("nan")), [images(4, seed=0)], 1e-4))
     assert found[1].logits == float("inf")
+
+
+@each("draw", [lambda: torch.rand(()), np.random.rand, random.random])
+def test_equal_draws_are_equal(draw: Any) -> None:
+    pair = (method(lambda y: y + float(draw())) for _ in range(2))
+    assert not any(batch.difference for batch in compare(*pair, [images(4, seed=0)] * 2, 1e-4))
 
 
 def test_a_failure_before_the_first_batch_is_named() -> None:

@@ -60,6 +60,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.models.soundness.noise_logits": "refuses networks that give other logits the next time",
     "ttabench.models.soundness.torch_errors": "says what torch's errors mean",
     "ttabench.models.soundness.usable_tensors": "refuses networks whose tensors cannot be learned from",
+    "ttabench.run.other_generators": "seeds generators that no method of ttabench draws from",
     "ttabench.run.prepared_method": "calls a root of the hash, and refuses what a reset cannot restore",
     "ttabench.run.progress_events": "says how far a sweep is",
     "ttabench.run.gpu": "chooses a device",

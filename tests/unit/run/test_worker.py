@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -647,6 +648,29 @@ def test_preparing_draws_from_the_seed_of_the_cell(setting: Setting) -> None:
     expected = float(torch.rand(()))
     torch.manual_seed(7)
     assert [method.drawn for method in Toy.made] == [expected, float(torch.rand(()))]
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_official_code_may_draw_from_other_generators_than_that_of_torch(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, draw: Callable[[], float]
+) -> None:
+    drawn: list[float] = []
+    monkeypatch.setattr(Toy, "adapt", lambda self, x: [drawn.append(draw()), self.predict(x)][1])
+    setup = Toy.setup
+    monkeypatch.setattr(Toy, "setup", lambda self, source: [drawn.append(draw()), setup(self, source)][1])
+    draws: dict[int, list[list[float]]] = {0: [], 7: []}
+    for seed in (0, 7, 0):
+        before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
+        drawn.clear()
+        setting.worker.free_memory()  # it is prepared again
+        setting.run(replace(CELL, seed=seed))
+        draws[seed].append([*drawn])
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # type: ignore[index] # noqa: NPY002
+        draw()
+        drawn.clear()
+        setting.run(replace(CELL, seed=seed))  # with the method that is there
+        assert drawn == draws[seed][-1][1:]
+    assert draws[0][0] == draws[0][1] != draws[7][0]
 
 
 class Sharp(Toy):
