@@ -13,7 +13,7 @@ from ttabench.classifier import Classifier
 from ttabench.observe.calibration import BINS, calibration_bins
 from ttabench.protocol import Protocol
 from ttabench_methods.source import Source
-from ttabench_reports.cells.calibration import packed, reliabilities
+from ttabench_reports.cells.calibration import packed, reliabilities, total
 from ttabench_reports.cells.frames import CALIBRATION
 
 
@@ -72,3 +72,27 @@ def test_the_calibration_error_is_by_bin_and_a_mean_over_cells() -> None:
     assert reliability.error == pytest.approx((20 + 10) / 2)
     assert reliability.confidence[:2].tolist() == [0.5, 0.9]
     assert reliability.accuracy[:2].tolist() == [0.6, 0.7]
+
+
+def test_bins_are_those_of_the_row_and_the_corruption_of_their_cell() -> None:
+    """In any order of the cells; a row lacks a corruption where a cell with a number has no bins."""
+
+    def cell(right: int) -> bytes:
+        numbers = {"count": 10, "confidence": 10.0, "correct": right}
+        return packed({key: [number, *[0] * (BINS - 1)] for key, number in numbers.items()})
+
+    cells = [
+        (1, "snow", 70.0, cell(9)), (0, "fog", 70.0, cell(8)), (1, "fog", 70.0, b""),
+        (1, "snow", 70.0, cell(7)), (0, "snow", 70.0, cell(5)), (1, "fog", 70.0, cell(6)),
+        (0, "fog", 70.0, cell(4)), (0, "snow", np.nan, b""),
+    ]  # fmt: skip
+    found = reliabilities(pd.DataFrame(cells, columns=["row", "corruption", "accuracy", CALIBRATION]))
+    shown = {
+        (row, name): (one.error, one.accuracy[0]) for row, of in found.items() for name, one in of.items()
+    }
+    assert shown == {(0, "fog"): (40.0, 0.6), (0, "snow"): (50.0, 0.5), (1, "snow"): (20.0, 0.8)}
+    both = total(found[0], ("fog", "snow"))
+    assert both is not None
+    assert (both.error, both.bins[0, 0], both.accuracy[0]) == (45.0, 30.0, pytest.approx(17 / 30))
+    assert total(found[1], ("fog", "snow")) is None
+    assert total(found[0], ()) is None
