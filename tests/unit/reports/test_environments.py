@@ -40,8 +40,9 @@ def test_differences_are_named_with_their_values(other: dict[str, object], says:
     assert says in remarks(**other)
 
 
-def test_a_library_that_only_some_cells_record_is_no_difference() -> None:
+def test_what_only_some_cells_record_is_no_difference() -> None:
     assert "environment" not in remarks(versions="python 3.11.7 timm 1.0.0 torch 2.5.0")
+    assert "environment" not in remarks(device="", processor="", threads=0, versions="")
 
 
 def test_only_measured_cells_count() -> None:
