@@ -11,8 +11,10 @@ import pytest
 
 from tests.cases import each
 from tests.unit.reports.test_leaderboard import right
+from tests.unit.reports.test_tables import documented
 from tests.unit.stored_results import folder
 from tests.unit.written_commands import options_exist, step
+from ttabench_reports.leaderboard.entries import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE, WORKFLOW = ROOT / "docs/leaderboard.md", ROOT / ".github/workflows/submission.yml"
@@ -27,6 +29,13 @@ def commands(file: Path) -> list[list[str]]:
 def test_every_command_and_option_exists(file: Path, least: int) -> None:
     assert len(commands(file)) >= least
     options_exist(commands(file))
+
+
+def test_every_column_of_the_csv_file_is_documented() -> None:
+    table = PAGE.read_text().partition("## The columns of")[2].partition("\n## ")[0]
+    own = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    assert {*own} < {*COLUMNS}
+    assert {*COLUMNS} - {*own} <= documented()[""]
 
 
 def shell(code: str, where: Path, **env: str) -> subprocess.CompletedProcess[str]:
