@@ -43,8 +43,9 @@ class Comparison:
               none) | gained | neither (no number on both sides) | missing | new; variant: that of its mean.
     means     one row per method × arch × dataset × severity × protocol × weights (:data:`MEAN_OF`): before,
               after, change over the cells with a number in both, every cell weighing the same; `cells` of
-              `of`; p_value; verdict; variant: what of the protocol or the weights differs from the other
-              means of this method here, such as ``offline, 3 epochs``; "" for a mean on its own.
+              `of`; p_value; verdict: same | moved | chance | fell, or none where `cells` is 0; variant: what
+              of the protocol or the weights differs from the other means of this method here, such as
+              ``offline, 3 epochs``; "" for a mean on its own.
     warnings  why the two may not be comparable at all; sentences.
     causes    how the protocol cards of the cells that moved, fell or lost their number differ.
     stale     which cells of either side were made with other code than is installed, and what changed;

@@ -11,6 +11,7 @@ import pandas as pd
 from ttabench.errors import counted
 from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.comparison import BAD, Comparison
+from ttabench_reports.compare.verdicts import NO_MEAN
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
         parts.append(Text("Stale, made with other code than is installed", "bold"))
         parts += first_lines(comparison.stale, len(comparison.stale), limit)
     bounds, cells = comparison.bounds, comparison.cells
-    means = comparison.means[comparison.means["verdict"] != "same"].sort_values("change")
+    means = comparison.means[~comparison.means["verdict"].isin(["same", NO_MEAN])].sort_values("change")
     if len(means):
         parts.append(_grid("Means that moved", means, ("before", "after"), limit))
     for verdict, heading in (

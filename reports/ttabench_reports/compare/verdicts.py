@@ -19,6 +19,8 @@ MEAN_OF = tuple(name for name in KEY if name not in MEAN_OVER)
 # Percent. cells.csv has 4 decimals, so two sides may differ by this and be equal; one image in a
 # million weighs as much, so no real change is lost.
 SAME = 1e-4
+NO_MEAN = "none"
+"""The verdict on a mean of which no cell has a number on both sides."""
 FAMILIES = 2
 """Families of tests: the cells, and the means over them. Either can fail the gate."""
 
@@ -60,7 +62,8 @@ def of_means(both: pd.DataFrame, tests: PairedTests, bounds: Bounds) -> pd.DataF
     p = np.array([tests.mean(members[key]) if key in members else math.nan for key in means.index], float)
     differs = np.array([bool(tests.differs[members.get(key, [])].any()) for key in means.index], bool)
     means["p_value"] = one_of(FAMILIES, holm(p, differs))
-    means["verdict"] = _moved(means["change"], means["p_value"], bounds.max_mean_drop, bounds.alpha)
+    verdict = _moved(means["change"], means["p_value"], bounds.max_mean_drop, bounds.alpha)
+    means["verdict"] = verdict.where(means["cells"] > 0, NO_MEAN)
     means = means.reset_index()
     return means.assign(variant=_variants(means))
 

@@ -173,6 +173,8 @@ def test_what_had_no_number_may_stay_so_or_gain_one() -> None:
     for mean in gained.means.to_dict("records"):
         none = (mean["arch"], mean["method"]) == ("cct", "tent")
         assert (mean["cells"], mean["of"]) == (0 if none else 15, 15)
+        assert mean["verdict"] == ("none" if none else "same")  # nothing was compared, so nothing is the same
+    assert "Means that moved" not in printed(gained)
 
 
 def test_unlike_inputs_are_warned_of() -> None:
