@@ -66,7 +66,7 @@ def _parts(table: Table) -> Iterator[RenderableType]:
     yield Fitted(table, table.main_columns)
     if table.extra:
         yield Fitted(table, (*table.extra, MEAN_EXTRA))
-    for mark, text in table.legend(table.columns):
+    for mark, text in table.legend((*table.main_columns, *table.extra, MEAN_EXTRA)):
         yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{table.measured} {_had(table)}\n", style="dim")
 

@@ -148,6 +148,16 @@ def test_a_spread_over_seeds_stands_where_the_caption_says_so_and_source_has_no_
         assert "±0.0" not in text
 
 
+def test_every_footnote_below_a_long_stream_has_its_mark_in_the_table() -> None:
+    """Tables of streams have no column of means, and so no footnote of one."""
+    stream = {"stream": "recurring(2)", "reset": "continual", "corruptions": ("recurring",)}
+    frame = cells(("source", "tent"), ("cct",), seeds=(0, 1, 2), **stream)
+    text = shown(spoil(frame, "failed", "boom", method="tent", seed=1), 100)
+    below = re.findall(r"^([ᵃ-ᶻ]) ", text, re.MULTILINE)
+    assert below == re.findall(r"TENT(\S)", text)
+    assert "seed 1 failed: boom" in text
+
+
 def test_means_in_the_terminal_say_what_their_marks_mean_and_how_they_were_measured() -> None:
     frame = cells(
         ("source", "tent", "sar", "eata", "quantile"), ("resnet18", "cct"), seeds=(0, 1),
