@@ -61,7 +61,7 @@ def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str
     row.partial = frozenset(gaps) - row.words.keys()
     for column in gaps:
         if column in row.partial and column not in row.remarks:
-            row.remark(column, "not measured in every seed; the mean of the others is shown")
+            row.remark(column, "not measured in every seed; numbers are means of the others")
         elif column in row.words and row.words[column] == DASH:
             row.remark(column, "not measured")
     for name, over in ((MEAN, main), (MEAN_EXTRA, naming.averaged(extra))):
@@ -89,7 +89,8 @@ def _explain_cell(row: Row, cell: Any) -> None:
         row.words[column] = status if row.words[column] in (DASH, status) else "failed"
         row.remark(column, reason)
     else:
-        row.remark(column, f"seed {cell.seed} {reason}; the other seeds' mean is shown")
+        # Of a row that lacks the seed everywhere, tables of means say this beside a dash.
+        row.remark(column, f"seed {cell.seed} {reason}; numbers are means of the other seeds")
 
 
 def _say_once(row: Row, columns: tuple[str, ...]) -> None:

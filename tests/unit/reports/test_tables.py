@@ -325,6 +325,16 @@ def test_a_seed_that_failed_is_said_and_leaves_no_mean() -> None:
     assert np.isnan(line(table, arch="cct", method="tent", row="increase")["fog"])
 
 
+def test_what_is_said_of_a_seed_that_failed_everywhere_holds_beside_a_dash_too() -> None:
+    frame = spoil(cells(seeds=(0, 1, 2)), "failed", "out of memory", method="tent", seed=1)
+    sheet = sheets_of_means.summary(Report(frame))
+    tent = [line for line in sheet.groups[0].lines if line[1].text == "TENT"]
+    assert [line[4].text for line in tent] == ["–", "–"]
+    (mark,) = {line[1].marks for line in tent}
+    said = "seed 1 failed: out of memory; numbers are means of the other seeds"
+    assert dict(sheet.used_notes)[mark] == said
+
+
 @pytest.mark.parametrize(
     ("seeds_of_source", "held_out", "said"),
     [([0], 0.0, False), ([0], 0.2, True), ([1, 2], 0.2, True), ([0, 1], 0.2, False)],
