@@ -15,6 +15,7 @@ from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected
+from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -94,7 +95,7 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
 
     pages  file of the page of each folder, in the order in which they count.
     """
-    lines = {id(line.row): line for line in overview.lines(chosen)}
+    lines = {id(line.row): line for line in overview.lines(chosen, TableNotes())}
     listed = []
     for table in chosen.report.tables:
         for arch, rows in table.archs().items():

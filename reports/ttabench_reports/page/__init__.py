@@ -12,6 +12,7 @@ from ttabench_reports.formats.files import write_text
 from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.table_notes import TableNotes
 
 __all__ = ["NAME", "html", "write"]
 
@@ -33,7 +34,8 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
     name  what the results are called; "" for the names of their datasets.
     """
     chosen = Selected(report)
-    lines = overview.lines(chosen)
+    notes = TableNotes()
+    lines = overview.lines(chosen, notes)
     pictures, left_out = figures.figures(report)
     troubles = gaps.gaps(chosen.cells, report.cells.attrs)
     return render.template(
@@ -44,7 +46,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         filters=overview.filters(lines),
         several=overview.several(lines),
         lines=lines,
-        marks=overview.marks(lines),
+        marks=overview.marks(lines, notes),
         how=words.how_to_read(report.tables),
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
         figures=pictures,

@@ -16,6 +16,7 @@ from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table, legend_of
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -35,6 +36,7 @@ class Line:
     state   words such as ``stale`` or ``9 of 15 corruptions``; none for a complete row.
     picture the interval drawn between the lowest of the table and 100 %: (low, mean, high, Source), from 0
             to :data:`WIDTH`; None without a mean.
+    marks, mean_marks   the marks and footnotes of the row, and those of its mean.
     """
 
     table: Table
@@ -47,6 +49,8 @@ class Line:
     state: tuple[str, ...]
     place: str
     picture: tuple[float, float, float, float] | None
+    marks: str
+    mean_marks: str
 
     @property
     def increase(self) -> float:
@@ -68,8 +72,8 @@ class Line:
         return f"{self.row.name}: {words.number(self.row.value(MEAN))}{ends}{source}"
 
 
-def lines(chosen: Selected) -> list[Line]:
-    """One line for each measured row, in the order of the tables."""
+def lines(chosen: Selected, notes: TableNotes) -> list[Line]:
+    """One line for each measured row, in the order of the tables; `notes` gets the footnotes."""
     listed = []
     for table in chosen.report.tables:
         findings = evidence.findings(table)
@@ -81,7 +85,7 @@ def lines(chosen: Selected) -> list[Line]:
                 listed.append(Line(
                     table, row, chosen.numbers[id(row)], cards.card_id(table, row), had, finding,
                     source_data(had), _state(row, table), place,
-                    _picture(row, finding, low),
+                    _picture(row, finding, low), notes.of_row(row), notes.of_mean(row, table),
                 ))  # fmt: skip
     return listed
 
@@ -125,9 +129,9 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
     return tuple(states)
 
 
-def marks(listed: Sequence[Line]) -> list[tuple[str, str]]:
-    """(mark, meaning) of the marks behind the methods."""
-    return list(legend_of(line.row for line in listed).items())
+def marks(listed: Sequence[Line], notes: TableNotes) -> list[tuple[str, str]]:
+    """(mark, meaning) of the marks behind the methods and the means."""
+    return [*legend_of(line.row for line in listed).items(), *notes.reasons.items()]
 
 
 def title(tables: Sequence[Table]) -> str:

@@ -53,17 +53,20 @@ class TableNotes:
         """The mean of a row. In a `line` of several, with the marks of the row that not all of them have."""
         cell = words.accuracy(row, MEAN, places_of_table(table) if ranked else {}, spread=True)
         shared = self._shared(line or [row])
-        marks = "".join(mark for mark in self._whole(row) if mark not in shared) + self.letters(row, MEAN)
-        if ranked and id(row) in untested(table):
-            marks += self.mark(UNTESTED)
+        of_mean = self.of_mean(row, table) if ranked else self.letters(row, MEAN)
+        marks = "".join(mark for mark in self.of_row(row) if mark not in shared) + of_mean
         return cell if cell.marks == marks else replace(cell, marks=marks)
 
-    def _whole(self, row: Row) -> str:
+    def of_row(self, row: Row) -> str:
         """The marks that are about a whole row."""
         return "".join(legend_of([row])) + self.letters(row, LABEL)
 
+    def of_mean(self, row: Row, table: Table) -> str:
+        """The letters that are about its mean, where that is ranked."""
+        return self.letters(row, MEAN) + (self.mark(UNTESTED) if id(row) in untested(table) else "")
+
     def _shared(self, rows: Sequence[Row]) -> str:
-        marks = [self._whole(row) for row in rows]
+        marks = [self.of_row(row) for row in rows]
         return "".join(mark for mark in marks[0] if all(mark in others for others in marks))
 
     def letters(self, row: Row, *columns: str) -> str:

@@ -28,6 +28,7 @@ from ttabench_reports.formats import csv_files
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.tables.build import tables
+from ttabench_reports.tables.increases import FEWER_SEEDS
 from ttabench_reports.words.naming import MEAN
 
 CORRUPTIONS = ("snow", "frost", "fog")
@@ -192,10 +193,33 @@ def test_the_default_protocol_comes_first_and_its_heading_does_not_repeat_it() -
     assert headings == ["", " (bfloat16)", " (dirichlet(0.1) order)"]
 
 
+def test_means_have_the_footnotes_of_the_other_tables_of_means() -> None:
+    """Also that an increase is over Source with the same seeds, which is not the printed difference."""
+    frame = with_correctness(
+        cells(("source", "tent", "eata"), ("cct",), corruptions=CORRUPTIONS, seeds=(0, 1)), 200
+    )
+    frame = frame[~((frame["method"] == "tent") & (frame["seed"] == 1))]
+    frame.loc[(frame["method"] == "eata") & (frame["corruption"] == "fog"), "alarm"] = "collapse: 2 classes"
+    html = page.html(Report(frame)).partition('<section id="corruptions"')[0]
+    for behind, text in (
+        (r"TENT</a><sup>(\w)</sup></th>", FEWER_SEEDS),
+        (r"EATA</a></th>.*?\d<sup>(\w)</sup></td>", "alarm under 1 of 3 corruptions"),
+    ):
+        mark = re.search(behind, html, re.DOTALL)
+        assert mark is not None, text
+        assert f"<sup>{mark[1]}</sup> {text}." in html
+
+
 def test_every_offline_row_has_its_mark(frame: pd.DataFrame, html: str) -> None:
-    marked = {"quantile": "Quantile</a><sup>†</sup>", "tent": "TENT</a></th>", "source": "Source</a></th>"}
+    marked = {
+        "quantile": "Quantile</a><sup>†",
+        "tent": r"TENT</a>(<sup>[a-z]|</th>)",
+        "source": "Source</a></th>",
+    }
     for method, text in marked.items():
-        assert html.count(text) == len(frame[frame["method"] == method].groupby(["dataset", "arch"]))
+        assert len(re.findall(text, html)) == len(
+            frame[frame["method"] == method].groupby(["dataset", "arch"])
+        )
     assert html.index(">Mode<") < html.index(">Mean<")
     assert "T: some settings were chosen on the extra corruptions. –: no source data, one pass, no T." in html
     assert "<sup>†</sup> offline: sees all unlabelled test images" in html.partition('id="corruptions"')[0]
