@@ -411,6 +411,25 @@ class PredictsAtRandom(Sound):
         return super().predict(x) + random.random()
 
 
+class PredictsWithoutItsPrior(Method[NoConfig]):
+    """Learns nothing; what it does to the logits is in adapt() alone."""
+
+    name = "prior"
+
+    def adapt(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x).detach()
+        return logits - logits.softmax(1).mean(0).log()
+
+
+class SaysThatItPredictsWithoutItsPrior(PredictsWithoutItsPrior):
+    scores_frozen = "a forward pass, without the prior"
+
+
+class PredictsWithItsPrior(PredictsWithoutItsPrior):
+    def predict(self, x: Tensor) -> Tensor:
+        return self.adapt(x)
+
+
 class HidesItsGradient(Sound):
     needs = Needs()
 
@@ -579,6 +598,7 @@ FAULTS = [
     (NarrowsItsWeights, {"precision"}),
     (LearnsWhilePredicting, {"offline"}),
     (PredictsAtRandom, {"offline"}),
+    (PredictsWithoutItsPrior, {"offline"}),
     (HidesItsGradient, {"declarations"}),
     (HasMutableConfig, {"declarations"}),
     (HasListInConfig, {"declarations"}),
@@ -712,6 +732,11 @@ def test_untrained_nets_may_diverge_at_the_learning_rate_of_trained_ones_but_not
     assert OF["offline"] not in failed(DivergesOffline)
     monkeypatch.setattr(DivergesOffline, "limit", 0.0001)
     assert "are not finite numbers" in failed(DivergesOffline)[OF["offline"]]
+
+
+@pytest.mark.parametrize("method", [SaysThatItPredictsWithoutItsPrior, PredictsWithItsPrior])
+def test_logits_beside_the_network_may_be_predicted_or_left_out_in_words(method: type[Method[Any]]) -> None:
+    assert OF["offline"] not in failed(method)
 
 
 def test_every_check_has_a_fault_that_fails_it() -> None:

@@ -395,7 +395,24 @@ def _offline(case: Case) -> str:
             return f"predict(): {problem}"
         if problem := _same(_predict(frozen, stream), first, "when predict() is called again"):
             return problem
-    return ""
+    return _predicts_without(case)
+
+
+def _predicts_without(case: Case) -> str:
+    """What adapt() does beside a network that it leaves as it is, an inherited predict() leaves out."""
+    method, x = case.fresh(), case.stream[0]
+    kind = type(method)
+    if kind.predict is not Method.predict or kind.scores_frozen not in (kind.scores, Method.scores_frozen):
+        return ""
+    before = snapshot(method.model)
+    (adapted,) = Run(method, [x]).logits
+    (predicted,) = _predict(method, [x])
+    if difference(before, snapshot(method.model)) or torch.allclose(adapted, predicted, atol=1e-4):
+        return ""
+    return (
+        "adapt() learns nothing in the network, and its logits are not those of the network, which offline "
+        "and held-out protocols score; write predict(), too"
+    )
 
 
 def _predict(method: Method[Any], stream: Sequence[Tensor]) -> list[Tensor]:

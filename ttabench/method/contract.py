@@ -329,7 +329,11 @@ class Method(ABC, Generic[C]):
                 self.adapt(x)
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits (B, C) of a batch; no state changes."""
+        """Logits (B, C) of a batch; no state changes. The default is a forward pass of `self.model`.
+
+        Offline and held-out protocols score it, and batches that a method skips at a pace. So a method that
+        computes its logits in another way in `adapt` has to write it, else these scores are without that way.
+        """
         with torch.no_grad():
             return self.model(x)  # type: ignore[no-any-return]
 
