@@ -9,7 +9,9 @@ copied anew each time. Exit code 1 if a command failed; not if the time was over
         --state /tmp/state --out out --seconds 580
 
 The step `weights`, which runs where it is named, packs the classifiers too. On another machine, whose --state
-is empty, `--before FOLDER` goes on from what has come back in --out; only the images are made again.
+is empty, `--before FOLDER` goes on from what has come back in --out. With the classifiers, only the images
+are made again. Without them, they are trained again: on a GPU they come out different, and all cells are
+measured again.
 
 `--scale 0.01` rehearses all steps on any machine: a hundredth of the images, two corruptions, one epoch. With
 `--archs resnet18_w8` it takes a minute or two of a core. `--datasets NAME` takes a dataset that is there, and
@@ -58,6 +60,10 @@ TTABENCH = (sys.executable, "-c", "from ttabench.cli import main; main()")
 PROBE = Path(__file__).with_name("gpu_probe.py")
 STEPS = ("probe", "data", "train", "sweep")
 PACKED = {"results": "results", "weights": "cache/models"}  # folders of the state
+RETRAINED = (
+    "classifiers that were trained are trained again, and where they come out different, all cells are "
+    "measured again. The step weights packs them, on the machine that has them."
+)
 PAPER = f"quantile_paper[minibatch={MINIBATCH}]"
 NAME = "cifar10-own"
 PART = 15_000_000  # bytes: the parts of a packed folder
@@ -242,6 +248,9 @@ class Runner:
     def restore(self) -> None:
         """What another machine has packed, where the state has none of it."""
         before, state = self.given.before, self.given.state
+        packed = {name for name in PACKED if any(before.glob(f"{name}.tgz*"))}
+        if packed == {"results"} and not (state / PACKED["weights"]).exists():
+            print(f"{before} has results and no weights.tgz: {RETRAINED}", flush=True)
         if (before / "probe.json").exists() and not (state / "probe.json").exists():
             shutil.copyfile(before / "probe.json", state / "probe.json")
         for name, folder in PACKED.items():

@@ -138,6 +138,24 @@ def test_what_is_packed_in_parts_is_restored(tmp_path: Path, monkeypatch: pytest
         assert not (tmp_path / "new" / "cache" / "models").exists()
 
 
+def test_results_that_come_back_without_their_classifiers_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are trained then, and the results of these have no use for the cells that came back."""
+    state, out = tmp_path / "s", tmp_path / "o"
+    for folder in ("results", "cache/models"):
+        (state / folder).mkdir(parents=True)
+        (state / folder / "a.json").write_text("{}")
+    there = script.Runner(Namespace(seconds=600.0, state=state, out=out))
+    there.pack()
+    for told in (True, False):
+        here = script.Runner(Namespace(seconds=600.0, state=tmp_path / f"{told}", out=out, before=out))
+        here.given.state.mkdir()
+        here.restore()
+        assert ("trained again" in capsys.readouterr().out) == told
+        there.weights()
+
+
 @each("problem", ["full", "nothing to pack"])
 def test_what_was_packed_stays_until_there_is_something_new(
     problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
