@@ -9,6 +9,7 @@ from pathlib import Path
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError
 from ttabench.figure import takes_bench
+from ttabench.measure.torch_defaults import matrix_products
 from ttabench.models.architectures.names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
 from ttabench.paper.facts import FACTS, Facts
@@ -76,7 +77,10 @@ def table_tasks(asked: Asked) -> list[Task]:
     )
     check_recipe(asked.recipe)
     OPTIONS["precision"].kind.check(asked.precision, "--precision")
-    pick_workers(asked.workers, pick_device(asked.device), count=1, per_gpu=asked.per_gpu)
+    device = pick_device(asked.device)
+    with matrix_products(asked.precision, device):  # here, and not after the networks are trained
+        pass
+    pick_workers(asked.workers, device, count=1, per_gpu=asked.per_gpu)
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
     if asked.experiments and not every:
         given = {"--datasets": asked.datasets, "--archs": asked.archs}

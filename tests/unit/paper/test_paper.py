@@ -303,6 +303,10 @@ def test_mistakes_are_told_before_anything_runs(ttabench: Run, tmp_path: Path) -
         (("--datasets", "digits-c,cifar10-c"), "digits-c and cifar10-c both stand for cifar10-c"),
         (("--datasets", "birds,digits-c"), "birds and digits-c both stand for cifar10-c"),
         (("--precision", "fp16", "--dry-run"), "--precision 'fp16'"),
+        (
+            ("--precision", "tf32", "--device", "cpu", "--only", "table2", "--datasets", EMBEDDED),
+            "precision tf32 is for NVIDIA GPUs; on cpu, use",
+        ),
         (("--workers", "x", "--dry-run"), "--workers x: expected auto"),
         (("--device", "foo", "--scale", "0.01", "--only", "table2"), "unknown device 'foo'"),
         (("--only", "tsne", "--datasets", "nosuch", "--scale", "0.01"), "unknown dataset 'nosuch'"),
