@@ -17,6 +17,7 @@ from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import check_recipe
 from ttabench.registry import figure
 from ttabench.run.executors.workers import pick_workers
+from ttabench.store import Store
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.system.environment import pick_device
 
@@ -57,8 +58,8 @@ class Asked:
 def table_tasks(asked: Asked) -> list[Task]:
     """The tasks of tables.
 
-    Raises UserError for options that nothing uses, for names that no table has a place for, and where there
-    is no task.
+    Raises UserError for options that nothing uses, for names that no table has a place for, for a folder that
+    cannot take the results, and where there is no task.
     """
     _refuse_unused(asked)
     for name in asked.datasets:
@@ -82,6 +83,8 @@ def table_tasks(asked: Asked) -> list[Task]:
         pass
     pick_workers(asked.workers, device, count=1, per_gpu=asked.per_gpu)
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
+    for folder in dict.fromkeys(asked.folder_of(task) for task in every):
+        Store(folder).sweep_before({}, extend=True)
     if asked.experiments and not every:
         given = {"--datasets": asked.datasets, "--archs": asked.archs}
         flags = " and ".join(f"{flag} {','.join(names)}" for flag, names in given.items() if names)

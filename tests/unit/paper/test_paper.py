@@ -324,6 +324,23 @@ def test_mistakes_are_told_before_anything_runs(ttabench: Run, tmp_path: Path) -
         assert not out.exists()
 
 
+@each(
+    ("file", "sentence"),
+    [("notes.txt", "is not a results folder"), ("sweep.json", "is not what ttabench wrote")],
+)
+def test_a_folder_that_cannot_take_the_results_is_refused_before_a_network_is_trained(
+    file: str, sentence: str, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "prepared", lambda *rest: pytest.fail("trained"))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / file).write_text("{}")
+    asked = ("--only", "table2", "--datasets", EMBEDDED, "--archs", "resnet18", "--out", tmp_path)
+    for more in ((), ("--dry-run",)):
+        output = ttabench("paper", *asked, *more)
+        assert (output.code, sentence in output.err) == (2, True)
+    assert not (tmp_path / "paper.json").exists()
+
+
 def test_a_dry_run_says_cells_hours_and_downloads(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("paper", "--only", "severity", "--dry-run", "--out", tmp_path / "out")
     assert output.code == 0, output.err
