@@ -94,7 +94,8 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     With points above Source on the same weights and images.
     """
     frame = with_increase(checked(cells))
-    frame["_place"] = frame["corruption"].map({c: naming.corruption_key(c) for c in frame["corruption"].unique()})
+    names = frame["corruption"].unique()
+    frame["_place"] = frame["corruption"].map({name: naming.corruption_key(name) for name in names})
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
     shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]
     frame = frame.loc[frame[by].sort_values(by).index, shown]
