@@ -17,6 +17,7 @@ from ttabench.paper.asked import (
     Asked,
     lacking_of,
     refuse_nothing,
+    refuse_precision,
     refuse_two_scales,
     shown_task,
     table_tasks,
@@ -47,6 +48,7 @@ def run(asked: Asked) -> int:
     console, facts = console_of_errors(), Facts.of(asked.out)
     refuse_two_scales(asked, facts)
     every = table_tasks(asked)
+    refuse_precision(asked)
     lacking = lacking_of(asked, every)
     found = [task for task in every if task.dataset not in lacking]
     shown = shown_task(asked, found)

@@ -78,10 +78,7 @@ def table_tasks(asked: Asked) -> list[Task]:
     )
     check_recipe(asked.recipe)
     OPTIONS["precision"].kind.check(asked.precision, "--precision")
-    device = pick_device(asked.device)
-    with matrix_products(asked.precision, device):  # here, and not after the networks are trained
-        pass
-    pick_workers(asked.workers, device, count=1, per_gpu=asked.per_gpu)
+    pick_workers(asked.workers, pick_device(asked.device), count=1, per_gpu=asked.per_gpu)
     every = [task for name in asked.experiments for task in tasks(name, asked.datasets, asked.archs)]
     for folder in dict.fromkeys(asked.folder_of(task) for task in every):
         Store(folder).sweep_before({}, extend=True)
@@ -148,6 +145,12 @@ def lacking_of(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
         elif (entry := listed[name]).state != "here":
             lacking[name] = f"{name} is {entry.state}: {entry.note}."
     return {} if asked.small else lacking
+
+
+def refuse_precision(asked: Asked) -> None:
+    """Raises UserError for a precision that the device does not have: sweeps refuse it after the training."""
+    with matrix_products(asked.precision, pick_device(asked.device)):
+        pass
 
 
 def refuse_two_scales(asked: Asked, facts: Facts) -> None:
