@@ -26,7 +26,12 @@ RUNTIME: tuple[tuple[str, str, dict[str, Any], tuple[str, str]], ...] = (
     ("cotta", "CoTTA, a mean teacher", {}, ("", "")),
     (METHOD, "Quantile (paper), bank in host memory", {"bank_on_cpu": True}, ("2.03", "1,429")),
     (METHOD, "Quantile (paper), bank on the device", {"bank_on_cpu": False}, ("", "")),
-    ("quantile_strict", "Quantile without the decorruptor", {"decorruptor": "offset"}, ("1.44", "765")),
+    (
+        "quantile_strict",
+        "Quantile without the decorruptor",
+        {"decorruptor": "offset", "keep": "lowest"},  # keep as quantile_paper, so that no more differs
+        ("1.44", "765"),
+    ),
 )
 """Method, its name in the table, its settings; of the paper: seconds per epoch and MB of the device."""
 INDEX = "about, for the index of one batch; python scripts/bench_quantile.py measures ours"
