@@ -43,7 +43,7 @@ OF_PAPER = ("method=quantile_paper", "quantile_paper.minibatch=512")
 
 
 def run(asked: Asked) -> int:
-    """Measure, draw, and write the page; the number of cells that failed."""
+    """Measure, draw, and write the page; how many cells failed, and tasks could not be measured."""
     check_folder(asked.out)
     console, facts = console_of_errors(), Facts.of(asked.out)
     refuse_two_scales(asked, facts)
@@ -60,7 +60,7 @@ def run(asked: Asked) -> int:
         console.print(f"Left out: {why}")
     asked.out.mkdir(parents=True, exist_ok=True)
     facts.keep(asked.out)
-    failed = measure(found, asked, facts)
+    failed = len(every) - len(found) + measure(found, asked, facts)
     _draw(asked, shown, next(iter(unshown.values()), ""), facts)
     facts.keep(asked.out)
     make_page(asked.out)

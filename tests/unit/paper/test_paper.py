@@ -573,6 +573,19 @@ def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
     assert known[0] == dict.fromkeys(("cifar10-c", "cifar100-c"), EMBEDDED)
 
 
+def test_a_table_whose_dataset_is_not_here_is_told_by_the_exit_code(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_measure", lambda task, asked: 0)
+    monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
+    own = own_cifar10(tmp_path)
+    asked = ("--only", "table2,quantile-index", "--archs", "resnet18", "--out", tmp_path / "out")
+    assert ttabench("paper", *asked, "--datasets", own).code == 0
+    output = ttabench("paper", *asked, "--datasets", f"{own},cifar100-c")
+    assert "Left out: cifar100-c is not here" in output.err
+    assert output.code == 1
+
+
 def test_a_folder_without_results_says_why(ttabench: Run, tmp_path: Path) -> None:
     """The recipe cross-entropy is known, and not for the embedded images."""
     asked = (
