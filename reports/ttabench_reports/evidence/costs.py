@@ -12,7 +12,7 @@ from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
 
-TRUSTED = 0.1  # how far Source's C may be from 1
+TRUSTED = 0.1  # share by which Source's C may differ from its forward passes per image
 
 
 def costs(report: Report) -> pd.DataFrame:
@@ -43,16 +43,18 @@ def device(row: Row) -> str:
 def doubt(row: Row) -> str:
     """Why the times of a row, or of its network, may be wrong, as the text of a footnote; "" if all is well.
 
-    Source's C is its time over that of its own forward pass, so it is 1 where times can be trusted.
+    Source's C is its time over that of its own forward pass. Where times can be trusted, it is the number of
+    its passes: 1, or more in offline mode, which goes over the images before it scores them.
     """
     if "," in (several := device(row)) and row.about["costs"]:
         return f"its cells ran on different devices ({several}), and the medians are over all of them"
-    ratio = float(row.about["compute_ratio"])
-    if row.kind != "source" or math.isnan(ratio) or round(abs(ratio - 1), 4) <= TRUSTED:
+    ratio, passes = float(row.about["compute_ratio"]), float(row.about["forward_passes"])
+    passes = passes if passes > 0 else 1.0  # not known of cells that others made
+    if row.kind != "source" or math.isnan(ratio) or round(abs(ratio / passes - 1), 4) <= TRUSTED:
         return ""
     return (
-        f"Source itself has C = {ratio:.2f} and not 1. Other work ran beside, or a pass is too short to be "
-        "timed. Every C of this network may be off by as much"
+        f"Source itself has C = {ratio:.2f} and not {passes:g}. Other work ran beside, or a pass is too "
+        "short to be timed. Every C of this network may be off by as much"
     )
 
 

@@ -160,6 +160,20 @@ def test_where_source_is_not_timed_as_its_own_forward_pass_the_table_warns(
     assert (says in text) == doubted
 
 
+def test_source_in_offline_mode_has_the_time_of_its_passes(frame: pd.DataFrame) -> None:
+    """Passes over all images, which adapt to none, come before those that are scored."""
+    offline = frame.assign(mode="offline", epochs=2)
+    source = offline["base"] == "source"
+    offline.loc[source, "forward"] = 1200
+    for ratio, says in ((3.2, ""), (4.0, "Source itself has C = 4.00 and not 3.")):
+        timed = offline.assign(compute_ratio=offline["compute_ratio"].where(~source, ratio))
+        notes = costs(Report(timed)).set_index(["arch", "method"])["notes"]
+        assert notes.loc["cct", "source"].startswith(says)
+        assert bool(says) == ("Source itself" in notes.loc["cct", "source"])
+    without = costs(Report(frame.assign(forward=np.nan, compute_ratio=2.0))).set_index(["arch", "method"])
+    assert without.loc[("cct", "source"), "notes"].startswith("Source itself has C = 2.00 and not 1.")
+
+
 def test_times_measured_apart_stand_in_place_of_those_of_a_busy_machine(frame: pd.DataFrame) -> None:
     apart = frame[frame["corruption"].isin(["fog", "snow", "frost"]) & (frame["base"] != "cotta")]
     apart = apart.assign(compute_ratio=4.0, ms_per_image=7.0, forward=1, processor="A quiet one", limit=10)
