@@ -311,6 +311,19 @@ def test_the_csv_file_has_each_number_in_its_column(frame: pd.DataFrame) -> None
         assert finding.record in ("", f"{line['wins']}/{line['ties']}/{line['losses']}")
 
 
+def test_the_order_in_which_seeds_were_stored_changes_nothing() -> None:
+    seeds = with_correctness(
+        cells(METHODS, ("cct",), corruptions=("fog", "snow"), seeds=(0, 1, 2)), IMAGES, BETTER
+    )
+    table, other = one(seeds), one(seeds[::-1])
+    for method in METHODS:
+        ours, theirs = row(table, method), row(other, method)
+        assert evidence.findings(other)[id(theirs)] == evidence.findings(table)[id(ours)]
+        shares = [paired_with(each, of).share(each) for each, of in ((ours, table), (theirs, other))]
+        assert shares[0] is not None
+        np.testing.assert_array_equal(*shares)
+
+
 def test_seeds_widen_the_interval() -> None:
     narrow = with_correctness(cells(METHODS), IMAGES, BETTER)
     several = cells(METHODS, seeds=(0, 1, 2))
