@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import fill, with_accuracy
@@ -188,6 +190,22 @@ def test_a_row_of_two_codes_is_stale_where_csv_files_hold_it(ttabench: Run, tmp_
 )  # fmt: skip
 def test_other_code_that_may_differ_is_not_stale(tmp_path: Path, values: dict[str, Any]) -> None:
     assert not load.read(two_codes(tmp_path, **values))["stale"].any()
+
+
+@each(
+    ("values", "stale"),
+    [
+        ({"stale": True}, {("source", 1), ("tent", 1)}),  # it is not the code of the others
+        ({"status": "failed", "accuracy": math.nan}, set()),  # of which there is no number
+        ({"mode": "offline"}, {("source", 0), ("source", 1)}),  # one row for all modes
+    ],
+)  # fmt: skip
+def test_cells_that_must_be_of_one_code_are_those_of_a_row_with_a_number(
+    tmp_path: Path, values: dict[str, Any], stale: set[tuple[str, int]]
+) -> None:
+    cells = load.read(two_codes(tmp_path, **values))
+    marked = cells[cells["stale"]]
+    assert {*zip(marked["base"], marked["seed"], strict=True)} == stale
 
 
 def test_the_code_of_a_folder_is_installed_and_that_of_a_csv_file_beside_it_stale(
