@@ -153,6 +153,7 @@ def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(t
     other = frame.assign(written=frame["written"] + 1)
     other.loc[0, "code"] = "b" * 64
     other.loc[1, ["accuracy", "written"]] = [5.0, 0.0]
+    other.loc[2, "code"] = ""  # not known
     csv_files.write_cells(other, paths[1])
     with pytest.warns(UserWarning, match="15 cells") as said:
         load.read(paths)
