@@ -12,7 +12,8 @@ __all__ = ["failed_before", "results_to_store"]
 
 def failed_before(cell: Cell) -> str:
     """Why the cells after a failed one fail."""
-    return f"{cell.corruption}-{cell.severity}, earlier in this continual run, failed"
+    shift = f"{cell.corruption}-{cell.severity}" if cell.severity else cell.corruption
+    return f"{shift}, earlier in this continual run, failed"
 
 
 def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterator[Result]:

@@ -11,7 +11,7 @@ from ttabench.cell import Cell, Result
 from ttabench.protocol import Protocol
 from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died
-from ttabench.run.results_to_store import results_to_store
+from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.store import Store
 from ttabench.sweep.run import run
 from ttabench.system.work_claims import WorkClaims
@@ -39,6 +39,11 @@ def test_a_failure_of_a_cell_that_has_a_result_is_named_by_those_after_it() -> N
     assert kept(*results, done={SNOW}) == {"fog": "killed", "frost": AFTER}
     assert kept(*results, done=set()) == {"fog": "killed", "snow": AFTER, "frost": AFTER}
     assert kept(*results, done={FOG, SNOW, FROST}) == {}
+
+
+def test_a_part_without_a_severity_is_named_without_one() -> None:
+    part = replace(FOG, corruption="00003-1", severity=0)
+    assert failed_before(part) == "00003-1, earlier in this continual run, failed"
 
 
 def test_a_number_is_stored_again() -> None:
