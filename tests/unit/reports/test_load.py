@@ -27,7 +27,7 @@ from ttabench.sweep.agenda import plan_rows
 from ttabench.sweep.plan import Planned
 from ttabench_reports.cells import load
 from ttabench_reports.cells.calibration import packed
-from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, checked, one_per_cell
+from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, checked, one_per_cell, with_hashes
 from ttabench_reports.formats import csv_files
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import STALE
@@ -393,3 +393,17 @@ def test_a_csv_file_in_shares_or_without_commas_says_so(tmp_path: Path) -> None:
         mixed.to_csv(tmp_path / "excel.csv", index=False, sep=";", encoding="utf-8-sig")
         with pytest.raises(UserError, match=r"excel\.csv has ';' between its columns"):
             load.read([tmp_path / "excel.csv"])
+
+
+@each(
+    ("weights", "accuracy", "taken"),
+    [("a", math.nan, "a"), ("b", math.nan, ""), ("a", 70.0, "")],
+    ids=["the only weights", "one of several", "a number of unknown weights"],
+)
+def test_a_cell_without_a_number_takes_the_weights_that_all_others_of_its_network_have(
+    weights: str, accuracy: float, taken: str
+) -> None:
+    frame = cells(("tent",), ("cct", "cvt"), corruptions=("fog", "snow", "frost"))
+    frame["checkpoint"] = ["a", weights, "", "c", "c", "c"]
+    frame.loc[2, "accuracy"] = accuracy
+    assert with_hashes(frame)["checkpoint"].tolist() == ["a", weights, taken, "c", "c", "c"]
