@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.measure.test_streams import SIZE, Coded, protocol
+from ttabench.cell import Cell
 from ttabench.data.dataset import Labelled
+from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import source_accuracy
 from ttabench.measure.streams.dynamic import DynamicStream, visits
 from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import Point
 from ttabench.protocol import ALL_STREAMS
 from ttabench.provenance import current_code
-from ttabench.run.more_streams import MAKERS
+from ttabench.run.more_streams import MAKERS, _key, stream_of_any
 from ttabench.store import load_frame
 from ttabench_reports.words import naming
 
@@ -34,7 +40,7 @@ def made(concentration: float = 1.0, rounds: int = 3, seed: int = 0, **changed: 
     )  # fmt: skip
 
 
-def seen(stream: DynamicStream) -> np.ndarray:
+def seen(stream: ImageStream) -> np.ndarray:
     """(total, 3): class, number and corruption of each image."""
     images = stream.read(0, stream.total).images
     return np.stack([images[:, 0, 0, 0] // 10, images[:, 0, 1, 0], images[:, 0, 2, 0]], axis=1)
@@ -111,6 +117,22 @@ def test_classes_can_come_in_bursts() -> None:
     assert (np.diff(rows[:, 0].astype(int)) != 0).sum() < (np.diff(mixed[:, 0].astype(int)) != 0).sum()
 
 
+def stream_of(cell: Cell, text: str, folder: Path) -> ImageStream:
+    """The stream of a cell on images that say where they are from."""
+    asked = protocol(text)
+    kind = asked.stream.partition("(")[0].replace("ccc", "ccc_hard")
+    cell = replace(cell, corruption=kind, protocol=asked)
+    return stream_of_any(cell, Coded(), nn.Identity(), folder, "cpu")
+
+
+@each(("rounds", "expected"), [("", 3), ("rounds=2,", 2)])
+def test_a_cell_has_a_round_for_each_corruption_unless_it_names_a_number(
+    cell: Cell, tmp_path: Path, rounds: str, expected: int
+) -> None:
+    stream = stream_of(cell, f"cdc(0.5,{rounds}corruptions={'+'.join(NAMES)})", tmp_path)
+    assert (seen(stream) == seen(made(0.5, expected, cell.seed))).all()
+
+
 # ---- ccc(0)
 
 FALLS = {"fog": 9.0, "snow": 5.0, "contrast": 2.0}  # points of accuracy per severity
@@ -129,6 +151,27 @@ def test_the_hard_path_uses_every_corruption_at_its_strongest() -> None:
     assert {point.first_severity for point in alone} == {5.0}
     both = max(points, key=lambda point: point.first_severity + point.second_severity)
     assert (both.first_severity, both.second_severity) == (5.0, 5.0)
+
+
+def test_a_hard_stream_has_the_corruptions_that_are_named(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_accuracy.SourceAccuracy, "__call__", lambda self, point: falls(point))
+    stream: Any = stream_of(cell, "ccc(0,length=200,speed=1,corruptions=fog+snow)", tmp_path)
+    points = [stream._point_at(step) for step in range(200)]
+    path = HardPath(falls, 0.0, ("fog", "snow"), cell.seed)
+    assert points == [path(step) for step in range(200)]
+
+
+def test_accuracies_of_a_hard_path_are_kept_for_what_they_depend_on(cell: Cell) -> None:
+    named = replace(cell, baseline="cct@c1")
+    assert _key(replace(cell, method="cotta", config=(), label="cotta", seed=3)) == _key(cell)
+    assert _key(replace(named, checkpoint="d" * 64)) == _key(named)
+    others = (
+        named, replace(named, baseline="cct@c2"), replace(cell, checkpoint="d" * 64),
+        replace(cell, fingerprint="0" * 64),
+    )  # fmt: skip
+    assert len({_key(each) for each in (cell, *others)}) == 5
 
 
 def test_each_step_of_the_hard_path_goes_to_the_lower_accuracy() -> None:
