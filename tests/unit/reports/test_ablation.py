@@ -102,6 +102,16 @@ def test_seeds_are_averaged_and_their_spread_is_told() -> None:
     assert "Mean and standard deviation over 2 seeds." in ablation.sheets.paper(made, "x").caption
 
 
+def test_numbers_of_seeds_and_epochs_that_differ_are_told_as_a_range() -> None:
+    labels = {f"quantile[epochs={epochs}]": epochs for epochs in (1, 5, 10)}
+    frame = cells(("source", *labels), ("cct",), corruptions=("fog", "snow"), seeds=(0, 1, 2))
+    frame["config"] = [json.dumps({"epochs": labels.get(method, 0)}) for method in frame["method"]]
+    most = frame["method"].map(dict(zip(labels, (1, 2, 3), strict=True))).fillna(3)
+    sheet = ablation.sheets.paper(only(frame[frame["seed"] < most]), "x")
+    assert "deviation over 1 to 3 seeds." in sheet.caption
+    assert "; 1 to 10 epochs over the test images." in sheet.footer
+
+
 def test_absent_and_failed_combinations_say_so_and_are_never_filled() -> None:
     frame = grid()
     frame = spoil(frame, "failed", "out of memory", method="quantile[variant 0]", corruption="fog")
