@@ -121,11 +121,16 @@ def _known_clean(row: Row) -> bool:
 
 
 def _smallest(table: Table) -> set[int]:
-    """Ids of the rows with the smallest drop of each architecture and mode, as printed."""
+    """Ids of the rows with the smallest drop of each architecture and mode, as printed.
+
+    Source is marked as one of its first group, as in :func:`places_of_table`.
+    """
     ids: set[int] = set()
+    sources: set[int] = set()  # of groups before
     for rows in table.archs().values():
         for group in groups(rows):
             falls = {id(row): fall for row in group if not math.isnan(fall := _fall(row))}
             if len(falls) > 1:
-                ids |= {row for row, fall in falls.items() if fall == min(falls.values())}
+                ids |= {row for row, fall in falls.items() if fall == min(falls.values())} - sources
+            sources |= {id(row) for row in group if row.kind == "source"}
     return ids

@@ -338,6 +338,15 @@ def test_of_two_drops_the_one_that_prints_smaller_is_bold() -> None:
     assert drops == {"Source": ("2.0", ""), "EATA": ("0.7", "best"), "TENT": ("0.8", "")}
 
 
+def test_source_has_the_smallest_drop_only_if_no_online_method_has_a_smaller_one() -> None:
+    """Offline methods that drop further do not make it bold, as in the other tables."""
+    values = {"source": 80.0, "tent": 85.0, "quantile": 70.0}
+    frame = cells(archs=("cct",), accuracy=lambda row: values[row["base"]])
+    for some, best in ((frame, "TENT"), (frame[frame["base"] != "tent"], "Source")):
+        (lines,) = (group.lines for group in sheets(some)["drop"].groups)
+        assert [line[1].text for line in lines if line[-1].place == "best"] == [best]
+
+
 def test_a_group_that_goes_on_says_so(many: pd.DataFrame) -> None:
     sheet = sheets(many)["per_corruption_cifar10-c-severity-5"]
     begun: set[str] = set()
