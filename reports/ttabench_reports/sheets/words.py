@@ -139,10 +139,12 @@ def over(tables: Sequence[Table]) -> str:
     return "over the corruptions" + (f", or the images of {' or '.join(sorted(kinds))}" if kinds else "")
 
 
-def measured(tables: Sequence[Table]) -> str:
-    """The protocol that most rows of several tables have, and the seeds. Exceptions: :mod:`protocols`.
+def measured(tables: Sequence[Table], *, exceptions: bool = False) -> str:
+    """The protocol that most rows of several tables have, and the seeds.
 
     Where no method was measured, it is what was planned.
+
+    exceptions  whether to name those that have another one; else it says that a table has them.
     """
     methods = [(table, row) for table in tables for row in table.rows if row.kind == "method"]
     said = {id(table): [n for n in PROTOCOL if not _in_heading(n, table, tables)] for table in tables}
@@ -158,8 +160,8 @@ def measured(tables: Sequence[Table]) -> str:
     if items:
         baselines = {str(table.key["baseline"]) for table in tables}
         images = everything(table.key["dataset"] for table in tables)
-        brief = protocols.brief(items, min(baselines) if len(baselines) == 1 else "", images)
-        parts.append(f"Protocol: {brief}.")
+        say = protocols.words if exceptions else protocols.brief
+        parts.append(f"Protocol: {say(items, min(baselines) if len(baselines) == 1 else '', images)}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"

@@ -58,7 +58,8 @@ def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     yield means(means_of(built).assign(letters=letters, spread=[row.spread(MEAN) for row in rows]))
     for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
         yield Text(f"{naming.raised(mark)} {text}")
-    yield Text(f"{words.join(words.measured(built), DIFFERENCES, words.remarks(built))}\n", style="dim")
+    how = words.measured(built, exceptions=True)  # the table of protocols is not printed here
+    yield Text(f"{words.join(how, DIFFERENCES, words.remarks(built))}\n", style="dim")
 
 
 def _parts(table: Table) -> Iterator[RenderableType]:

@@ -173,9 +173,11 @@ def test_means_in_the_terminal_say_what_their_marks_mean_and_how_they_were_measu
     for said in (
         "SAR‡", "‡ stale: measured with other code", "Quantile†", "† offline: sees all unlabelled",
         "Mean ± standard deviation over 2 seeds.", "The mean is over 2 of the 15 corruptions: Snow, Fog.",
-        "torch 2.1 or 2.2", "Protocol: online", "Increase: points above Source.",
+        "torch 2.1 or 2.2", "Protocol: online", "Offline, batch size 128: Quantile.",
+        "Increase: points above Source.",
     ):  # fmt: skip
         assert said in text
+    assert "table of protocols" not in text
 
 
 def test_compute_ratios_that_differ_are_those_of_their_methods() -> None:
