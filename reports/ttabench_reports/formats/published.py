@@ -20,6 +20,7 @@ from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
+from ttabench_reports.tables.table import LEGEND, STALE
 from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import table_row
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KEY = (*TABLE, *ROW)
-SHOWN = ("dataset", "severity", "arch", "method", "corruption", "seeds", "accuracy")
+SHOWN = ("dataset", "severity", "arch", "method", "corruption", "seeds", "accuracy", "stale")
 HEADS = ("Data set", "Architecture", "Method", "Ours", "Published", "Ours − published", "Publication")
 
 
@@ -59,13 +60,14 @@ def averages(cells: pd.DataFrame) -> pd.DataFrame:
     by = frame.groupby([*KEY, "corruption"], sort=False)
     each = by.agg(
         accuracy=("accuracy", "mean"), seeds=("seed", "nunique"), n_images=("n_images", "max"),
+        stale=("stale", "any"),
     )  # fmt: skip
     each["accuracy"] = each["accuracy"].where(by["accuracy"].count() == by.size())
     each = each.dropna(subset="accuracy").reset_index()
     main = each[each["corruption"].isin(CORRUPTIONS)].groupby(list(KEY), sort=False)
     whole = main.agg(
         accuracy=("accuracy", "mean"), seeds=("seeds", "min"), n_images=("n_images", "max"),
-        count=("accuracy", "size"),
+        stale=("stale", "any"), count=("accuracy", "size"),
     )  # fmt: skip
     seeds_of_row = frame.groupby(list(KEY))["seed"].nunique().reindex(whole.index)
     complete = (whole["count"] == len(CORRUPTIONS)) & (whole["seeds"] == seeds_of_row)
@@ -87,13 +89,23 @@ def _rows(matched: pd.DataFrame) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def _marks(matched: pd.DataFrame) -> list[str]:
+    """The mark of each row's method."""
+    return [STALE if stale else "" for stale in matched["stale"]]
+
+
 def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
     lines = ["# Beside published numbers", ""]
     if matched.empty:
         lines += ["No mean here has a published one of the same setting.", ""]
     else:
-        lines += _grid(HEADS, _rows(matched))
-        lines += ["Mean accuracy (%) over the fifteen corruptions.", ""]
+        rows = [
+            [dataset, arch, method + mark, *numbers]
+            for (dataset, arch, method, *numbers), mark in zip(_rows(matched), _marks(matched), strict=True)
+        ]
+        stale = [f"{STALE} {LEGEND[STALE]}.", ""] if any(_marks(matched)) else []
+        lines += _grid(HEADS, rows)
+        lines += ["Mean accuracy (%) over the fifteen corruptions.", "", *stale]
         lines += [*(f"- `{name}`: {source}" for name, source in dict.fromkeys(_sources(matched))), ""]
     columns = ["dataset", "arch", "method", "publication", "why_not"]
     unmatched = numbers[numbers["why_not"] != ""].drop_duplicates(columns)
@@ -131,16 +143,17 @@ def _sheet(matched: pd.DataFrame) -> Sheet:
     ]
     caption = "Mean accuracy (%) over the fifteen corruptions, beside published numbers of the same setting."
     heads = [Head("Model", "l"), Head("Method", "l"), Head("Ours"), Head("Published"), Head("Difference")]
-    notes = {letter: f"{name}: {source}" for (name, source), letter in letters.items()}
+    notes = {STALE: LEGEND[STALE]}
+    notes |= {letter: f"{name}: {source}" for (name, source), letter in letters.items()}
     footer = "Difference: ours minus the published number."
     return Sheet("published_means", caption, footer, heads, groups, labels=2, notes=notes)
 
 
 def _lines(marked: pd.DataFrame) -> Iterator[Line]:
-    for row, mark in zip(_rows(marked), marked["mark"], strict=True):
+    for row, mark, stale in zip(_rows(marked), marked["mark"], _marks(marked), strict=True):
         _, arch, method, ours, published, difference, _ = row
         beside = Entry(published, marks=mark)
-        yield [Entry(arch), Entry(method), Entry(ours), beside, Entry(minus(difference))]
+        yield [Entry(arch), Entry(method, marks=stale), Entry(ours), beside, Entry(minus(difference))]
 
 
 def render_audit() -> RenderableType:

@@ -25,6 +25,7 @@ from ttabench_reports.formats.published import write
 from ttabench_reports.published.audit import Interval, audit, checked
 from ttabench_reports.published.catalog import accuracies, rows, rows_of
 from ttabench_reports.tables import build as tables
+from ttabench_reports.tables.table import LEGEND
 
 auditing = import_module("ttabench_reports.published.audit")
 
@@ -405,6 +406,21 @@ def test_a_mean_is_over_fifteen_or_not_there(tmp_path: Path) -> None:
 def standard(*methods: str, **given: Any) -> pd.DataFrame:
     """Cells in the setting of TENT's README."""
     return cells(methods, ("robustbench/Standard",), datasets=("cifar10-c",), **{"n_images": 10_000, **given})
+
+
+def test_a_stale_result_beside_a_published_one_is_marked(tmp_path: Path) -> None:
+    frame = standard("tent")
+    frame["stale"] = frame["corruption"] == "fog"
+    write(frame, tmp_path)
+    table = pd.read_csv(tmp_path / "published.csv")
+    assert set(table.loc[table["stale"], "corruption"]) == {"mean", "fog"}
+    page, latex = ((tmp_path / name).read_text() for name in ("published.md", "published_means.tex"))
+    assert "| TENT‡ |" in page
+    assert f"‡ {LEGEND['‡']}." in page
+    assert r"TENT\textsuperscript{\textdaggerdbl{}}" in latex
+    assert LEGEND["‡"] in latex
+    write(frame.assign(stale=False), tmp_path)
+    assert "‡" not in (tmp_path / "published.md").read_text()
 
 
 def numbers_of(frame: pd.DataFrame, to: Path, corruption: str = "mean") -> pd.DataFrame:
