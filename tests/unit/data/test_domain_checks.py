@@ -70,7 +70,9 @@ def test_verify_and_sweep_say_which_folders_are_which(
         "photos is taken as a source domain; its test sets are the folders beside it: sketch. For "
         f"corruptions of photos: ttabench data generate {photos}"
     )
-    assert said in ttabench("data", "verify", photos).out
+    verified = ttabench("data", "verify", photos).out
+    assert said in verified
+    assert " test images, 1 other test set.\n" in verified  # domains are no corruptions and have no severity
     monkeypatch.chdir(tmp_path)
     what = ("--datasets", photos, "--archs", "resnet18_w8", "--methods", "tent", "--out", tmp_path / "out")
     done = ttabench("sweep", *what, "--dry-run")

@@ -146,7 +146,8 @@ def _read_everything(data: Dataset, on_progress: OnProgress) -> Iterator[Finding
         findings += [warning(f"{data.name}: {text}") for text in other_counts(data, counts, len(test))]
     findings = list(dict.fromkeys(findings))  # a file of all severities has one problem, not five
     if is_usable(findings):
-        there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), 'corruption')}"
+        kind = "corruption" if any(severity != NO_SEVERITY for _, severity in counts) else "other test set"
+        there = f"{counted(len(test), 'test image')}, {counted(len(data.corruptions), kind)}"
         yield Finding("ok", f"{data.name}: {there}{_levels(data)}.")
     if isinstance(data, DomainFolders):
         yield Finding("ok", f"{data.name}: {roles_of_domains(data)}")
@@ -158,7 +159,7 @@ def _levels(data: Dataset) -> str:
     levels = {name: ", ".join(map(str, severities(data, name))) for name in data.corruptions}
     if len(set(levels.values())) == 1:
         every = next(iter(levels.values()))
-        return "" if every == ", ".join(map(str, SEVERITIES)) else f" at severity {every}"
+        return "" if every in (", ".join(map(str, SEVERITIES)), str(NO_SEVERITY)) else f" at severity {every}"
     return f" ({'; '.join(f'{name} at {each}' for name, each in levels.items() if each)})"
 
 
