@@ -69,7 +69,13 @@ def parse_settings(settings: Sequence[str], chosen: Sequence[str]) -> dict[str, 
             raise UserError(f"--set {text} is about '{name}', which is not among the methods of this sweep.")
         if key in parsed.get(name, {}):
             raise UserError(f"--set {name}.{key} is given twice; put all values into one: {name}.{key}=A,B.")
-        parsed.setdefault(name, {})[key] = [v.strip() for v in values]
+        values = [value.strip() for value in values]
+        if decimals := [value for value in values[1:] if re.fullmatch(r"0\d+", value)]:  # of 0,001
+            raise UserError(
+                f"--set {text}: a comma separates values, and {decimals[0]} is none; a decimal has a point, "
+                f"as in 0.{decimals[0]}."
+            )
+        parsed.setdefault(name, {})[key] = values
     return parsed
 
 

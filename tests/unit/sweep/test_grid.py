@@ -178,6 +178,13 @@ def test_a_setting_stands_in_one_place() -> None:
         plan(grid(settings=("tent.lr=1", "tent.lr=2")), [RESNET])
 
 
+def test_a_comma_in_a_decimal_is_no_list_of_two_values() -> None:
+    says = r"--set tent\.lr=0,001: a comma separates values, .* a decimal has a point, as in 0\.001\."
+    with pytest.raises(UserError, match=says):
+        parse_settings(["tent.lr=0,001"], ["tent"])
+    assert parse_settings(["tent.lr=0,0.001, 10"], ["tent"]) == {"tent": {"lr": ["0", "0.001", "10"]}}
+
+
 def test_settings_of_a_name_and_of_an_option_are_joined() -> None:
     result = labels(RESNET, methods=("tent[steps=2]",), settings=("tent.lr=0.01,0.1",))
     assert {label for label, _ in result} == {"source", "tent[lr=0.01,steps=2]", "tent[lr=0.1,steps=2]"}
