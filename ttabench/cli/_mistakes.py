@@ -45,6 +45,8 @@ def sentence(problem: Any) -> str:
         about = about.replace("\\[", "[").removesuffix(".")  # rich reads brackets as markup
         text = f"{text.removesuffix('.')}: {about[:1].lower()}{about[1:]}."
     usage = _usage(problem) if extra or missing else ""
+    if usage and extra and any(param.metavar in LISTS for param in problem.ctx.command.params):
+        usage += ". Values of one option have commas between them, and no spaces."
     return f"{text} {usage}".rstrip()
 
 

@@ -159,6 +159,10 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
             "Expected: ttabench list WHAT [METHOD]",
         ),
         (("cite", "results", "tent"), "got unexpected extra argument (tent). Expected: ttabench cite [DIR]"),
+        (
+            ("sweep", "--corruptions", "fog,", "snow"),
+            "(snow). Expected: ttabench sweep. Values of one option have commas between them, and no",
+        ),
         (("diff", "a", "b", "c", "d"), "got unexpected extra arguments (c d). Expected: ttabench diff A B"),
         (("report", "x", "--format", ""), "--format '' names nothing; name at least one."),
         (("list", "settings"), "settings of which method? For example: ttabench list settings tent."),
