@@ -22,6 +22,7 @@ from ttabench.cell import Cell
 from ttabench.data.dataset import Labelled
 from ttabench.protocol import Protocol
 from ttabench.provenance.executed import NOT_AT_ALL
+from ttabench.run import worker
 from ttabench.store import Store
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of, wider_kind
 from ttabench.store.new_records import held_among
@@ -470,8 +471,9 @@ def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, fe
     ("arch", "why"), [("no_such_network", "no_such_network"), ("timm:resnet18", "no longer has the weights")]
 )
 def test_a_cell_whose_network_is_not_here_does_not_end_the_others(
-    cell: Cell, few_images: Path, tmp_path: Path, arch: str, why: str
+    cell: Cell, few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: str, why: str
 ) -> None:
+    monkeypatch.setattr(worker, "CLEAN", worker.CLEAN)  # few images from here on, in a process of its own
     mine = replace(cell, dataset=str(few_images), corruption="fog", severity=5, protocol=Protocol())
     of_others = replace(mine, arch=arch, checkpoint="f" * 64).to_json()
     found = Side().run([of_others], str(tmp_path), whole=False, varied=False)
