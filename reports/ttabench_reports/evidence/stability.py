@@ -100,7 +100,7 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
     """One line per method and long stream; see :class:`Stability`."""
     lines = [
         {
-            **{name: table.key[name] for name in SHOWN},
+            "table": table.title, **{name: table.key[name] for name in SHOWN},
             "arch": one.row.arch, "method": one.row.method,
             "accuracy": one.row.value(one.column),
             "source": one.row.baseline.value(one.column) if one.row.baseline else math.nan,
@@ -111,7 +111,7 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
         for table in tables
         for one in stabilities(table)
     ]  # fmt: skip
-    return pd.DataFrame(lines, columns=[*SHOWN, "arch", "method", *FIGURES, *GIVEN, "notes"])
+    return pd.DataFrame(lines, columns=["table", *SHOWN, "arch", "method", *FIGURES, *GIVEN, "notes"])
 
 
 def _given(row: Row) -> dict[str, Any]:
@@ -127,7 +127,8 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
     """
     lines = [
         {
-            **{name: table.key[name] for name in SHOWN}, "arch": row.arch, "method": row.method,
+            "table": table.title, **{name: table.key[name] for name in SHOWN},
+            "arch": row.arch, "method": row.method,
             "window": number, "image": number * windows.length, "length": int(size),
             "accuracy": float(value), **_given(row),
         }
@@ -137,5 +138,5 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
         for windows in row.windows.values()
         for number, (size, value) in enumerate(zip(windows.sizes, windows.accuracy, strict=True))
     ]  # fmt: skip
-    columns = [*SHOWN, "arch", "method", "window", "image", "length", "accuracy", *GIVEN]
+    columns = ["table", *SHOWN, "arch", "method", "window", "image", "length", "accuracy", *GIVEN]
     return pd.DataFrame(lines, columns=columns)

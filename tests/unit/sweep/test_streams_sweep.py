@@ -742,6 +742,17 @@ def test_seeds_are_averaged_and_a_short_last_window_counts_less() -> None:
     assert "Given: what a method sees of the source data" in sheet.footer
 
 
+def test_streams_of_other_images_have_lines_of_their_own() -> None:
+    one = streamed({"source": [[60.0] * 20], "tent": [[70.0] * 20]})
+    both = pd.concat([one, one.assign(fingerprint="of other images", cell_id=one["cell_id"] + "-2")])
+    tables = Report(both.reset_index(drop=True)).tables
+    stability, curves = stability_frame(tables), curve_frame(tables)
+    assert len(stability) == 2
+    assert not stability.duplicated(["table", "method"]).any()
+    assert len(curves) == 80
+    assert not curves.duplicated(["table", "method", "window"]).any()
+
+
 def test_the_collapse_of_one_seed_is_not_averaged_away() -> None:
     tent = [[95.0] * 20, [95.0] * 3 + [10.0] * 17]
     report = Report(streamed({"source": [[80.0] * 20] * 2, "tent": tent}))
