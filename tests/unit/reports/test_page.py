@@ -25,7 +25,7 @@ from ttabench_reports import page
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
-from ttabench_reports.page import cards
+from ttabench_reports.page import cards, figures
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.increases import FEWER_SEEDS
@@ -336,6 +336,17 @@ def test_intervals_and_tests_have_columns_where_there_are_any(html: str) -> None
     for text in ("95 % interval", "W/T/L", "Paired test"):
         assert text in html
         assert text not in without
+
+
+def test_the_texts_of_pictures_are_those_of_the_plots() -> None:
+    """Coordinates are rounded to a tenth of a point, and numbers that one reads are not."""
+    held = cells(("source", "tent", "tent[lr=0.00025]"), ("cct",), severities=(3, 5))
+    pictures, _ = figures.figures(Report(with_correctness(held, 200)))
+    assert len(pictures) == 4
+    for picture in pictures:
+        drawing = gzip.decompress(base64.b64decode(picture.drawing)).decode()
+        assert ">TENT [lr=0.00025]<" in drawing, picture.title
+        assert not re.search(r"<[^>]*\d\.\d\d", drawing), picture.title
 
 
 def test_a_method_that_could_not_run_is_found_by_the_source_data_it_needs() -> None:
