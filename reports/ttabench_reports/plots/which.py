@@ -49,8 +49,8 @@ class Looks:
     """How the curves of a figure look.
 
     names    id of a row → the name of its curve. A method is one curve in all panels, also where its settings
-             differ, unless a panel has it several times in a mode: then each row has its own label. Online
-             and offline are two curves.
+             differ, unless a panel has it several times in a mode: then each name is a curve. Online and
+             offline are two curves.
     by_name  name of a curve → its look; Source first, then the methods, the best first.
     """
 
@@ -90,7 +90,9 @@ def _names(panels: Mapping[str, Sequence[Row]]) -> dict[int, str]:
     counts = Counter((arch, _method(row)) for arch, rows in panels.items() for row in rows)
     several = {method for (_, method), count in counts.items() if count > 1}
     every = [row for rows in panels.values() for row in rows]
-    return {id(row): row.method if (method := _method(row)) in several else method for row in every}
+    return {
+        id(row): f"{method}: {row.name}" if (method := _method(row)) in several else method for row in every
+    }
 
 
 def _method(row: Row) -> str:

@@ -10,9 +10,11 @@ import pandas as pd
 from tests.unit.made_cells import cells
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.plots.which import looks
 from ttabench_reports.sheets import means
 from ttabench_reports.tables import build as tables
 from ttabench_reports.words import unset_settings
+from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.unset_settings import without
 
 DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
@@ -53,6 +55,22 @@ def test_each_network_has_a_sentence_and_networks_alike_share_it() -> None:
     assert unset_settings.defaults(table.rows) == (
         f"Defaults of methods on ResNet18: K=10 (COME). Defaults of methods on CCT, CVT: {on_both}."
     )
+
+
+def test_a_method_with_a_default_of_a_network_is_one_curve_on_all_networks() -> None:
+    """Also where another setting of it stands beside: its name is the same on each network."""
+    all_norms = ("tent[norms=all]", "tent[lr=0.01,norms=all]")
+    frame = pd.concat([
+        cells(("source", "tent", "tent[lr=0.01]"), ("resnet18",), corruptions=("fog", "snow")),
+        cells(("source", *all_norms), ("cct",), corruptions=("fog", "snow")),
+    ])  # fmt: skip
+    frame.attrs[SET] = frozenset()
+    (table,) = tables.tables(frame)
+    assert [row.name for row in table.rows if row.measured] == ["Source", "TENT", "TENT [lr=0.01]"] * 2
+    chosen = looks(table.archs(), lambda row: row.value(MEAN))
+    one, other = ([chosen.of(row) for row in rows if row.measured] for rows in table.archs().values())
+    assert one == other
+    assert len(set(map(str, one))) == 3
 
 
 def test_what_a_user_set_stays_in_the_name() -> None:
