@@ -248,13 +248,13 @@ class Runner:
     def restore(self) -> None:
         """What another machine has packed, where the state has none of it."""
         before, state = self.given.before, self.given.state
-        packed = {name for name in PACKED if any(before.glob(f"{name}.tgz*"))}
-        if packed == {"results"} and not (state / PACKED["weights"]).exists():
+        packed = {name: sorted(before.glob(f"{name}.tgz*")) for name in PACKED}
+        if packed["results"] and not packed["weights"] and not (state / PACKED["weights"]).exists():
             print(f"{before} has results and no weights.tgz: {RETRAINED}", flush=True)
         if (before / "probe.json").exists() and not (state / "probe.json").exists():
             shutil.copyfile(before / "probe.json", state / "probe.json")
         for name, folder in PACKED.items():
-            parts = sorted(before.glob(f"{name}.tgz*"))
+            parts = packed[name]
             if parts and not (state / folder).exists():
                 try:  # all of it first, for its checksum is at the end
                     content = io.BytesIO(gzip.decompress(b"".join(part.read_bytes() for part in parts)))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from ttabench.conformance.case import Case
@@ -21,6 +19,7 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
+from ttabench.run.other_generators import kept_generators
 from ttabench.run.replaced_torch import parts_kept
 from ttabench.sweep.progress.failed_at import reason_and_place
 
@@ -60,7 +59,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     except Exception as raised:  # of what the method declares by functions
         return [Check(SOUND, False, told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
-    with _generators_kept(), parts_kept(), _one_thread():
+    with torch.random.fork_rng(), kept_generators(), parts_kept(), _one_thread():
         if cases:
             checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
         if checks[-1].ok:  # otherwise all other checks would fail in the same way
@@ -103,15 +102,6 @@ def told(raised: Exception) -> str:
     """An exception of a method's code, with file and line, as of a failed cell."""
     trace = "".join(traceback.format_exception(raised))
     return f"raised {reason_and_place(f'{type(raised).__name__}: {raised}', {'traceback': trace})}"
-
-
-@contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
-        yield
-    random.setstate(python)
-    np.random.set_state(numpy)  # noqa: NPY002
 
 
 @contextlib.contextmanager

@@ -8,7 +8,18 @@ from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["seeded_generators"]
+__all__ = ["kept_generators", "seeded_generators"]
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """The block leaves both as they were before."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
 
 
 @contextmanager
@@ -17,11 +28,7 @@ def seeded_generators(seed: int) -> Iterator[None]:
 
     So the seed of a cell decides its number, whatever other cells or the program of a user have drawn.
     """
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(int(seed))
-    np.random.seed(int(seed) % 2**32)  # noqa: NPY002
-    try:
+    with kept_generators():
+        random.seed(int(seed))
+        np.random.seed(int(seed) % 2**32)  # noqa: NPY002
         yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ttabench_reports.ablation.find import Ablation, Point, letters, rows_of_cross
 from ttabench_reports.evidence.given import given
@@ -74,7 +73,7 @@ def _caption(ablation: Ablation) -> str:
     sentences.append(f"Protocol: {ablation.protocol}.")
     seeds = sorted({row.about["seeds"] for row in ablation.rows.values()})
     if seeds[-1] > 1:
-        sentences.append(f"Mean and standard deviation over {_range(seeds)} seeds.")
+        sentences.append(f"Mean and standard deviation over {naming.span(seeds)} seeds.")
     return " ".join([*sentences, *ablation.table.remarks])
 
 
@@ -83,7 +82,7 @@ def _footer(ablation: Ablation) -> str:
     first = given(next(iter(ablation.rows.values())).about)
     had = sorted({given(row.about).source for row in ablation.rows.values()})
     epochs = sorted({given(row.about).epochs for row in ablation.rows.values()})
-    times = f"; {_range(epochs)} epochs over the test images" if first.epochs else ""
+    times = f"; {naming.span(epochs)} epochs over the test images" if first.epochs else ""
     bold = (
         "Bold: the best result, and results that do not differ from it significantly (paired test, 5\u00a0%, "
         "Holm-corrected)"
@@ -103,11 +102,6 @@ def _notes(ablation: Ablation) -> dict[str, str]:
     used = sorted({letter for row in rows for letter in letters(row)})
     flags = {flag: text for flag, text in LEGEND.items() if flag != OFFLINE}
     return {**flags, **{letter: ablation.table.notes.text(letter) for letter in used}}
-
-
-def _range(numbers: Sequence[int]) -> str:
-    """Of ascending numbers the first and the last: ``1 to 10``."""
-    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
 
 
 def _words(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ttabench_reports.cells.frames import spell
-from ttabench_reports.tables.table import Row
+from ttabench_reports.tables.table import Row, Table
 
 
 def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -22,6 +22,18 @@ def groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
             group = [row for row in ours if row.kind == "source" or row.offline == offline]
             if any(row.kind == "method" for row in group):
                 yield group
+
+
+def groups_of_table(table: Table) -> Iterator[tuple[list[Row], set[int]]]:
+    """All groups of a table; and of each, the ids of the rows that have their marks from it.
+
+    Source stands in several groups of its weights, and has its marks from the first.
+    """
+    before: set[int] = set()
+    for rows in table.archs().values():
+        for group in groups(rows):
+            yield group, {id(row) for row in group} - before
+            before |= {id(row) for row in group if row.kind == "source"}
 
 
 def by_weights(rows: Iterable[Row]) -> list[list[Row]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.groups import groups
+from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.once_per_table import once_per_table
 from ttabench_reports.evidence.paired_rows import paired_with
 from ttabench_reports.tables.table import Row, Table
@@ -27,16 +27,13 @@ def places_of_table(table: Table) -> dict[tuple[int, str], Place]:
     Source competes with both modes, and is marked by how it stands among the online rows, if there are any.
     A number over fewer seeds takes no part. Where correctness is not stored, ties are as printed.
     """
-    by_row: dict[tuple[int, str], Place] = {}
-    marked: set[int] = set()  # Source rows of groups before; Source is marked as one of its first group
-    for rows in table.archs().values():
-        for group in groups(rows):
-            for column in table.columns:
-                for row, place in places(group, table, column):
-                    if id(row) not in marked:
-                        by_row[id(row), column] = place
-            marked |= {id(row) for row in group if row.kind == "source"}
-    return by_row
+    return {
+        (id(row), column): place
+        for group, marked in groups_of_table(table)
+        for column in table.columns
+        for row, place in places(group, table, column)
+        if id(row) in marked
+    }
 
 
 def best_places(table: Table) -> set[tuple[int, str]]:
@@ -76,8 +73,7 @@ def _with_ties(rows: Sequence[Row], table: Table, column: str) -> list[Row]:
 @once_per_table
 def untested(table: Table) -> frozenset[int]:
     """Ids of the rows whose mean could not be tested against the best of their weights and mode."""
-    every = [untested_among(group, table) for rows in table.archs().values() for group in groups(rows)]
-    return frozenset().union(*every)
+    return frozenset().union(*(untested_among(group, table) for group, _ in groups_of_table(table)))
 
 
 def untested_among(rows: Sequence[Row], table: Table) -> set[int]:

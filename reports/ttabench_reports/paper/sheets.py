@@ -81,8 +81,7 @@ def _over(found: Iterable[Found]) -> str:
     counts = sorted({one.over for one in found if one.over})
     if not counts or counts == [len(CORRUPTIONS)]:
         return ""
-    number = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
-    return f" Our mean is over {number} corruption{'s' if counts[-1] > 1 else ''}."
+    return f" Our mean is over {naming.span(counts)} corruption{'s' if counts[-1] > 1 else ''}."
 
 
 def _gap(one: float, other: float) -> float:

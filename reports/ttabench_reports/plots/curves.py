@@ -35,6 +35,11 @@ class Curve:
     y: Sequence[float]
     others: Sequence[Row] = ()
 
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All that it shows."""
+        return self.row, *self.others
+
 
 Panels = Mapping[str, Sequence[Curve]]
 
@@ -132,7 +137,7 @@ def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {}
     for group in panels.values():
         for curve in group:
-            rows.setdefault(looks.names[id(curve.row)], []).extend((curve.row, *curve.others))
+            rows.setdefault(looks.names[id(curve.row)], []).extend(curve.rows)
     return rows
 
 

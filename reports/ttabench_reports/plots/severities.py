@@ -63,7 +63,7 @@ def draw(
     figure, made = curves(panels, chosen, "Severity", what)
     for axes in made:
         axes.set_xticks(_severities(family))
-    marks = flags(row for group in panels.values() for curve in group for row in (curve.row, *curve.others))
+    marks = flags(row for group in panels.values() for curve in group for row in curve.rows)
     return figure, f"{others(panels, chosen)}{marks}{protocol(*family.tables)}"
 
 

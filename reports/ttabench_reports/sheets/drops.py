@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ttabench.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
-from ttabench_reports.evidence.groups import groups
+from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
@@ -121,16 +121,10 @@ def _known_clean(row: Row) -> bool:
 
 
 def _smallest(table: Table) -> set[int]:
-    """Ids of the rows with the smallest drop of each architecture and mode, as printed.
-
-    Source is marked as one of its first group, as in :func:`places_of_table`.
-    """
+    """Ids of the rows with the smallest drop of each architecture and mode, as printed."""
     ids: set[int] = set()
-    sources: set[int] = set()  # of groups before
-    for rows in table.archs().values():
-        for group in groups(rows):
-            falls = {id(row): fall for row in group if not math.isnan(fall := _fall(row))}
-            if len(falls) > 1:
-                ids |= {row for row, fall in falls.items() if fall == min(falls.values())} - sources
-            sources |= {id(row) for row in group if row.kind == "source"}
+    for group, marked in groups_of_table(table):
+        falls = {id(row): fall for row in group if not math.isnan(fall := _fall(row))}
+        if len(falls) > 1:
+            ids |= {row for row, fall in falls.items() if fall == min(falls.values())} & marked
     return ids

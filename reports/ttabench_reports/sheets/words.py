@@ -166,8 +166,7 @@ def measured(tables: Sequence[Table], *, exceptions: bool = False) -> str:
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"
         numbers = sorted({n for text in seeds for n in map(int, text.split(" to "))})
-        counted = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-        parts.append(f"Mean ± standard deviation over {counted} seeds{some}.")
+        parts.append(f"Mean ± standard deviation over {naming.span(numbers)} seeds{some}.")
     return " ".join(parts)
 
 

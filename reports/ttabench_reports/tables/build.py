@@ -121,7 +121,7 @@ def _seeds(members: list[dict[str, Any]]) -> str:
     """How many seeds the rows have, ``2 to 3``; "" where all have one."""
     adapted = [member for member in members if member["base"] != "source"] or members
     seeds = sorted({member["seeds"] for member in adapted})
-    return "" if seeds[-1] == 1 else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return "" if seeds[-1] == 1 else naming.span(seeds)
 
 
 def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:

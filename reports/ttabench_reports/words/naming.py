@@ -315,6 +315,11 @@ def raised(letters: str) -> str:
     return letters.translate(_RAISED)
 
 
+def span(numbers: Sequence[int]) -> str:
+    """Of ascending numbers the first and the last: ``1 to 10``; ``5`` where they are the same."""
+    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+
 def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     """A sort key by which ``batch=64`` comes before ``batch=128``, and ``lr=1e-05`` before ``lr=0.001``."""
     parts = re.findall(r"\d+(?:\.\d+)?(?:e[+-]\d+)?|\D+", text)
