@@ -105,9 +105,13 @@ class Cell:
         return cls(**data)
 
     def __str__(self) -> str:
-        shift = f"{self.corruption}-{self.severity}" if self.severity else self.corruption
-        where = f"{self.arch} · {self.dataset} · {shift}"
+        where = f"{self.arch} · {self.dataset} · {shift_name(self.corruption, self.severity)}"
         return f"{self.label} · {where} · seed {self.seed}"
+
+
+def shift_name(corruption: str, severity: int) -> str:
+    """``fog-5``; a natural shift or a domain, which has no severity, is its name alone."""
+    return f"{corruption}-{severity}" if severity else corruption
 
 
 def stored_identity(cell: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from statistics import median
 from sys import intern
 from typing import Any
 
+from ttabench.cell import shift_name
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
@@ -45,7 +46,7 @@ class State:
     @property
     def name(self) -> str:
         """As `str` of a cell."""
-        shift = f"{self.corruption}-{self.severity}" if self.severity else self.corruption
+        shift = shift_name(self.corruption, self.severity)
         return f"{' · '.join(self.place)} · {shift} · seed {self.seed}"
 
 

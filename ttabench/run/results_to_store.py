@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from ttabench.cell import Cell, Result
+from ttabench.cell import Cell, Result, shift_name
 
 __all__ = ["failed_before", "results_to_store"]
 
 
 def failed_before(cell: Cell) -> str:
     """Why the cells after a failed one fail."""
-    shift = f"{cell.corruption}-{cell.severity}" if cell.severity else cell.corruption
-    return f"{shift}, earlier in this continual run, failed"
+    return f"{shift_name(cell.corruption, cell.severity)}, earlier in this continual run, failed"
 
 
 def results_to_store(results: Iterable[Result], done: Collection[str]) -> Iterator[Result]:

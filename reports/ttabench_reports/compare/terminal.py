@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ttabench.cell import shift_name
 from ttabench.errors import counted
 from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.comparison import BAD, Comparison
@@ -115,7 +116,7 @@ def named(method: str, variant: str) -> str:
 
 def describe(row: Any) -> str:
     """One cell in words, with its numbers where it has both, or why it has none."""
-    shift = f"{row.corruption}-{row.severity}" if row.severity else row.corruption
+    shift = shift_name(row.corruption, row.severity)
     name = f"{named(row.method, row.variant)} · {row.arch} · {row.dataset} · {shift} · seed {row.seed}"
     if row.verdict == "missing":
         return name

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from ttabench.cell import Cell, Result
+from ttabench.cell import Cell, Result, shift_name
 from ttabench.errors import UserError
 from ttabench.registry import load
 
@@ -107,8 +107,7 @@ def _close(name: str, logger: Logger) -> None:
 
 def name_of(cell: Cell, apart: Iterable[str] = ()) -> str:
     """``tent/resnet18/digits-c/fog-5``, then what tells it `apart`; ``_`` for what names may not have."""
-    shift = f"{cell.corruption}-{cell.severity}" if cell.severity else cell.corruption
-    parts = (cell.label, cell.arch, cell.dataset, shift, *apart)
+    parts = (cell.label, cell.arch, cell.dataset, shift_name(cell.corruption, cell.severity), *apart)
     return "/".join("".join(c if c.isalnum() or c in "-." else "_" for c in part) for part in parts)
 
 
