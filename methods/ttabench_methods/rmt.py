@@ -122,8 +122,9 @@ class RMT(Method[RMTConfig]):
         width = self.prototypes.shape[1]
         layers = nn.Linear(width, cfg.projection), nn.ReLU(), nn.Linear(cfg.projection, cfg.projection)
         self.projector = nn.Sequential(*layers).to(self.prototypes.device, self.prototypes.dtype)
-        learned = [*self.parameters.values(), *self.projector.parameters()]
-        self.optimizer = tta.make_optimizer(cfg.optimizer, learned, cfg.lr, cfg.momentum)
+        # Two groups, since the warm-up has no gradient for the projector: torch starts momentum by group.
+        groups = [{"params": [*part]} for part in (self.parameters.values(), self.projector.parameters())]
+        self.optimizer = tta.make_optimizer(cfg.optimizer, groups, cfg.lr, cfg.momentum)
         self.warm_up(cfg.warmup_images // cfg.source_batch_size)
         if not cfg.replay:
             self.images, self.labels = self.images[:0], self.labels[:0]

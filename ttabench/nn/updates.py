@@ -8,15 +8,18 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
 
 from ttabench.errors import UserError
 
 
 def make_optimizer(
-    kind: str, parameters: Iterable[nn.Parameter], lr: float, momentum: float = 0.9, weight_decay: float = 0.0
+    kind: str, parameters: ParamsT, lr: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
     """ "adam" and "adamw" (β₁ = momentum, β₂ = 0.999), "sgd" (heavy-ball momentum) or "nesterov".
 
+    `parameters` are parameters or groups of them, as in torch. With momentum, all parameters of a group need
+    their first gradient in the same step.
     Weight decay is an L2 term of the gradient; for "adamw" it is decoupled. The step is fused: norm layers
     have many small parameters, and one operation per parameter would be slow. Raises UserError for another
     `kind`.

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import each
+from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
 from ttabench_methods.rmt import RMT, RMTConfig, contrastive, symmetric
@@ -97,6 +99,24 @@ def test_the_warm_up_moves_the_student_and_ends_at_the_learning_rate(net: Classi
                                                 strict=True)]  # fmt: skip
     assert max(moved) > 0
     assert {group["lr"] for group in warm.optimizer.param_groups} == {1e-3}
+
+
+@each("optimizer", ["adam", "nesterov"])
+def test_the_projector_has_its_first_step_after_the_warm_up(net: Classifier, optimizer: Any) -> None:
+    """The warm-up gives it no gradient. Its first step is that of an optimiser of its own."""
+    warm = prepared(net, warmup_images=64, optimizer=optimizer)
+    projector = warm.projector
+    before = [p.detach().clone() for p in projector.parameters()]
+    warm.adapt(images(16, seed=9))
+    alone = [p.clone().requires_grad_() for p in before]
+    for p, learned in zip(alone, projector.parameters(), strict=True):
+        assert learned.grad is not None
+        p.grad = learned.grad
+    cfg = warm.config
+    tta.make_optimizer(optimizer, alone, cfg.lr, cfg.momentum).step()
+    for p, start, learned in zip(alone, before, projector.parameters(), strict=True):
+        assert (p != start).any()
+        assert torch.equal(p, learned)
 
 
 def test_without_replay_no_source_image_is_kept(net: Classifier) -> None:
