@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from ttabench.registry import config_fault
 from ttabench.run.other_generators import kept_generators
 from ttabench.run.replaced_torch import parts_kept
 from ttabench.sweep.progress.failed_at import reason_and_place
+from ttabench.system.cores import torch_threads
 
 __all__ = ["Check", "conform", "told"]
 
@@ -59,7 +59,8 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     except Exception as raised:  # of what the method declares by functions
         return [Check(SOUND, False, told(raised))]
     checks = [Check("applies to at least one net", bool(cases), tried)]
-    with torch.random.fork_rng(), kept_generators(), parts_kept(), _one_thread():
+    # One thread: the nets are so small that several would only wait for each other.
+    with torch.random.fork_rng(), kept_generators(), parts_kept(), torch_threads(1):
         if cases:
             checks.append(Check("is prepared and adapts to a batch", *_judge(works, cases)))
         if checks[-1].ok:  # otherwise all other checks would fail in the same way
@@ -102,14 +103,3 @@ def told(raised: Exception) -> str:
     """An exception of a method's code, with file and line, as of a failed cell."""
     trace = "".join(traceback.format_exception(raised))
     return f"raised {reason_and_place(f'{type(raised).__name__}: {raised}', {'traceback': trace})}"
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """The nets are so small that threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

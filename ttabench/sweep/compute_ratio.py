@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, canonical
@@ -27,6 +27,7 @@ from ttabench.observe.cost import compute_ratio
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.run.kept_objects import WorkerState
+from ttabench.system.cores import torch_threads
 from ttabench.system.environment import processor
 from ttabench.system.files import replace_file, writing
 
@@ -138,20 +139,17 @@ def measured(cell: Cell, device: str) -> float:
     """
     from ttabench.run.worker import Worker  # imports all corruption functions, which takes long
 
-    threads = torch.get_num_threads()
-    if not device.startswith("cuda"):
-        torch.set_num_threads(1)
     state = WorkerState()
     try:
-        worker = Worker(state, Path(), device, lambda event: None)
-        method, _ = worker.prepared(cell)
-        classifier = worker.classifier(cell).classifier
-        batches = _batches(worker, cell)
-        with matrix_products(cell.protocol.precision, device):
-            return compute_ratio(method, classifier, batches, device, cell.protocol.precision)
+        with nullcontext() if device.startswith("cuda") else torch_threads(1):
+            worker = Worker(state, Path(), device, lambda event: None)
+            method, _ = worker.prepared(cell)
+            classifier = worker.classifier(cell).classifier
+            batches = _batches(worker, cell)
+            with matrix_products(cell.protocol.precision, device):
+                return compute_ratio(method, classifier, batches, device, cell.protocol.precision)
     finally:
         state.close()
-        torch.set_num_threads(threads)
 
 
 def _corrupted(dataset: Dataset) -> Labelled:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -21,6 +23,19 @@ def available_cores() -> int:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(cores, _quota())))
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """In the block, torch computes with so many CPU threads; after it, with as many as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _quota() -> float:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from ttabench.system.cores import torch_threads
+
 __all__ = ["even_threads"]
 
 VECTOR = 16  # float32 numbers in a vector register of AVX-512
@@ -27,12 +29,9 @@ def even_threads(net: nn.Module, images: int = 1) -> Iterator[None]:
     if not any(map(_overwrites, net.modules())):
         yield
         return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(n for n in range(1, threads + 1) if images % n == 0))
-    try:
+    most = torch.get_num_threads()
+    with torch_threads(max(n for n in range(1, most + 1) if images % n == 0)):
         yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _overwrites(layer: nn.Module) -> bool:

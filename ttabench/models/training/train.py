@@ -36,6 +36,7 @@ from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
+from ttabench.system.cores import torch_threads
 from ttabench.system.environment import machine, pick_device, processor, versions
 from ttabench.system.memory_errors import out_of_memory
 
@@ -347,10 +348,6 @@ def check_precision(precision: str) -> None:
 def _isolated(threads: int, device: torch.device) -> Iterator[int]:
     """Restore torch's global generators and number of threads after the block; yields this number."""
     before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if threads:
-            torch.set_num_threads(threads)
-        try:
-            yield before
-        finally:
-            torch.set_num_threads(before)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch_threads(threads or before):
+        yield before
