@@ -143,8 +143,6 @@ class ImagesOfLongStream(CellImages):
             giving_back(report, self.stream.scored), self.classes, collected.add, checkpoint,
         )  # fmt: skip
         meter.seconds = found.worked_before
-        if checkpoint is not None:
-            checkpoint.remove()
         return replace(found, windows=windows(found.correct))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.replaced_torch import replaced_part
 from ttabench.run.results_to_store import failed_before, results_to_store
+from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
@@ -83,12 +84,14 @@ class Worker:
     def results_of(self, cells: tuple[Cell, ...]) -> Iterator[Result]:
         """Run cells one after the other with one method; torch has the settings of a new process for each.
 
-        A cell that fails is a result too, and the cells after it fail with it.
+        A cell that fails is a result too, and the cells after it fail with it. Store each result before the
+        next is asked for: then the saved state of a long stream is deleted.
         """
         method: Method[Any] | None = None
         settings_alarm = ""
         first_failed: Cell | None = None
         for cell in cells:
+            scored = False
             try:
                 if first_failed is not None:
                     raise UnusableModel(failed_before(first_failed))
@@ -102,7 +105,7 @@ class Worker:
                         method, settings_alarm = self.prepared(cell)
                         method.reset()
                     with matrix_products(cell.protocol.precision, self.device), seeded_generators(cell.seed):
-                        result = self.run_cell(cell, method, settings_alarm)
+                        result, scored = self.run_cell(cell, method, settings_alarm), True
                     if changed := changed_setting(usual):
                         result = with_alarm(result, f"the method changes {changed}, for this cell alone")
                 if part := replaced_part():
@@ -119,6 +122,8 @@ class Worker:
                     problem.__traceback__ = None
                     self.free_memory()
             yield result
+            if scored:  # and stored by now
+                self.forget_stream(cell)
 
     def give_up(self, cells: Sequence[Cell], reason: str, stored: Callable[[Result], None]) -> None:
         """Record cells as failed without running them, and hand each result to `stored`."""
@@ -133,6 +138,13 @@ class Worker:
         gc.collect()
         torch.cuda.empty_cache()  # does nothing where CUDA was never used
 
+    def forget_stream(self, cell: Cell) -> None:
+        """Delete the saved state of a cell with a long stream."""
+        saved = checkpoint_of(cell, self.results, self.device) if cell.protocol.stream else None
+        if saved is not None:
+            with suppress(OSError):  # where it stays, it changes no number
+                saved.remove()
+
     def run_cell(self, cell: Cell, method: Method[Any], settings_alarm: str) -> Result:
         """The result of a cell with a prepared method; `settings_alarm` comes from `Method.check`.
 
@@ -140,12 +152,18 @@ class Worker:
         """
         self.tell(cell, "making or reading images")
         foreign, dataset, source = self.foreign(cell), self.dataset(cell.dataset), self.classifier(cell)
-        with unchanged_data(cell, dataset, foreign) as check_planned:
-            images = images_of(
-                cell, dataset, source.classifier, self.results, self.device, partial(self.tell, cell)
-            )
-            check_planned()
-            run = self._scored(cell, method, images, settings_alarm)
+        run: CellRun | None = None
+        try:
+            with unchanged_data(cell, dataset, foreign) as check_planned:
+                images = images_of(
+                    cell, dataset, source.classifier, self.results, self.device, partial(self.tell, cell)
+                )
+                check_planned()
+                run = self._scored(cell, method, images, settings_alarm)
+        except UnusableModel:
+            if run is not None:  # its images changed, and the saved state of a stream with them
+                self.forget_stream(cell)
+            raise
         return run.result(self._label_free_scores(run))
 
     def _scored(self, cell: Cell, method: Method[Any], images: CellImages, settings_alarm: str) -> CellRun:

@@ -26,6 +26,7 @@ from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.image_stream import Batch, ImageStream
 from ttabench.measure.ordered_batches import arrange
+from ttabench.measure.streams import checkpoint
 from ttabench.measure.torch_defaults import settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
@@ -38,7 +39,7 @@ from ttabench.run import cell_images, worker
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress
 from ttabench.run.worker import Worker
-from ttabench.store import Store
+from ttabench.store import Store, Writer
 from ttabench.sweep.reproduce import Rerun
 
 IMAGES = 12
@@ -1008,7 +1009,8 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
         scored.append(given)
         return original(*given)
 
-    monkeypatch.setattr(cell_images, "checkpoint_of", checkpoint_of)
+    for module in (cell_images, worker):
+        monkeypatch.setattr(module, "checkpoint_of", checkpoint_of)
     monkeypatch.setattr(cell_images, "evaluate", evaluate)
     setting.one(streamed)
     assert State.removed == 1
@@ -1017,7 +1019,42 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
     assert isinstance(state, State)
     assert isinstance(state.beside["collected"], worker.Collected)
     assert isinstance(state.beside["passes"], Passes)
-    assert asked == [(streamed, setting.worker.results, "cpu")]
+    assert asked == [(streamed, setting.worker.results, "cpu")] * 2
+
+
+def test_a_stream_whose_result_could_not_be_stored_goes_on_from_its_saved_state(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, or where the process is killed after the last image."""
+    batches: list[int] = []
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        batches.append(len(x))
+        return self.predict(x)
+
+    def full(writer: Writer, result: Result) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "append", full)
+        with pytest.raises(UserError, match="the disk is full"):
+            setting.run(streamed)
+    assert batches == [4, 4, 2]
+    assert setting.one(streamed).n_images == 10
+    assert batches == [4, 4, 2, 2]
+    assert not list((setting.worker.results / "streams").iterdir())
+
+
+def test_no_stream_goes_on_from_the_state_of_a_method_that_was_refused_at_its_end(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(worker, "replaced_part", lambda: "torch.cat")
+    (result,) = setting.run(streamed)
+    assert "has replaced torch.cat" in result.reason
+    assert not list((setting.worker.results / "streams").iterdir())
 
 
 def test_data_that_change_while_a_stream_runs_fail_the_cell(
@@ -1028,7 +1065,9 @@ def test_data_that_change_while_a_stream_runs_fail_the_cell(
         return self.predict(x)
 
     monkeypatch.setattr(Toy, "adapt", adapt)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     (result,) = setting.run(streamed)
+    assert not list((setting.worker.results / "streams").iterdir())
     assert (
         result.reason == "the data of pixels changed during the sweep (now 000000000000); run the sweep again"
     )
