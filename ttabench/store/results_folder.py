@@ -173,9 +173,9 @@ class Store:
                 "run the sweep again."
             ) from None
 
-    def writer(self, device: str = "cpu") -> Writer:
-        """A writer with a new shard. Use one per process; `device` is the device of its results."""
-        return Writer(self.cells, device)
+    def writer(self, device: str = "cpu", threads: int | None = None) -> Writer:
+        """A writer with a new shard, for results of this device, see :class:`Writer`. Use one per process."""
+        return Writer(self.cells, device, threads)
 
     def records(self) -> Iterator[Record]:
         """All records, shard by shard. Raises UserError for a damaged record."""

@@ -33,10 +33,13 @@ ADVICE = {
 class Writer:
     """Appends results to its own shard."""
 
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
+    device, threads   of the process that computed them; None: the threads of this process.
+    """
+
+    def __init__(self, folder: Path, device: str = "cpu", threads: int | None = None) -> None:
         name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
         self.path = folder / name
-        self._device = device
+        self._device, self._threads = device, threads
         self._file: int | None = None
         self._known: set[str] = set()
         self._names: set[str] = set()  # the definitions whose names were written
@@ -55,7 +58,7 @@ class Writer:
             code = code_of(cell)
             source = code.source
             if (needed := libraries(cell.method, cell.arch)) != more_libraries:
-                lines.append(encode({"kind": "environment", **environment(self._device, needed)}))
+                lines.append(encode({"kind": "environment", **self._environment(needed)}))
                 more_libraries = needed
             if source and source not in known:
                 facts = method_facts(cell.method, dict(cell.config).values())
@@ -76,7 +79,11 @@ class Writer:
         if self._file is None:
             with writing(folder, ANOTHER):
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-        return encode({"kind": "environment", "generation": generation, **environment(self._device)})
+        return encode({"kind": "environment", "generation": generation, **self._environment()})
+
+    def _environment(self, more_libraries: Sequence[str] = ()) -> dict[str, Any]:
+        threads = {} if self._threads is None else {"threads": self._threads}
+        return {**environment(self._device, more_libraries), **threads}
 
     def _write(self, lines: bytes) -> None:
         assert self._file is not None

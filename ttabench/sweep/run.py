@@ -72,6 +72,6 @@ def _died(event: Died, store: Store, stored: Collection[str], others: Others) ->
     ]
     lost = list(results_to_store(failed, event.job.done))
     if lost:  # otherwise another process has stored what was to do
-        with closing(store.writer()) as writer:
+        with closing(store.writer(event.job.device, threads=1)) as writer:  # as its worker had
             writer.extend(lost)
     return [*results, *lost]

@@ -51,13 +51,16 @@ def machine() -> str:
 def processor(device: str = "cpu") -> str:
     """The CPU with torch's instruction set, e.g. ``AMD EPYC, AVX512``, or the GPU that computes.
 
-    Kernels are chosen by it, and with them the order of additions. "" where torch is not imported.
+    Kernels are chosen by it, and with them the order of additions. "" where torch is not imported, and for
+    a GPU that does not answer.
     """
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
     if device.startswith("cuda") and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name(device))
+        with suppress(RuntimeError):
+            return str(torch.cuda.get_device_name(device))
+        return ""
     return f"{_cpu_model()}, {torch.backends.cpu.get_cpu_capability()}"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
@@ -210,6 +211,25 @@ def test_a_result_that_was_stored_before_its_worker_died_stays_and_what_goes_on_
     assert {key: record.result for key, record in store.latest().items()} == {
         each.cell.cell_id: each for each in expected
     }
+
+
+def test_a_cell_whose_worker_died_has_the_device_and_the_thread_of_the_worker(
+    result: Result, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def executor(jobs: list[CellGroup], workers: int) -> Iterator[Died]:
+        yield Died(jobs[0], "the worker was killed")
+
+    def broken(device: str) -> str:
+        raise RuntimeError("CUDA error: unspecified launch failure")
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", broken)  # of this GPU the worker died
+    todo = [CellGroup(((result.cell,),), store.root, "cuda")]
+    with WorkClaims(store.root) as claims:
+        assert [*run(todo, store, executor, 1, claims=claims, start={})]  # type: ignore[arg-type]
+    (record,) = store.records()
+    assert (record.environment["device"], record.environment["threads"]) == ("cuda", 1)
 
 
 def test_what_was_done_before_does_not_fail_where_another_process_has_stored_the_rest(
