@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ ADVICE = {
 
 
 class Writer:
-    """Appends results to its own shard."""
+    """Appends results to its own shard.
 
     device, threads   of the process that computed them; None: the threads of this process.
     """
@@ -97,7 +98,8 @@ class Writer:
                 rest = rest[os.write(self._file, rest) :]
             os.fsync(self._file)
         except OSError as problem:
-            os.ftruncate(self._file, before)
+            with suppress(OSError):  # after an error of the disk; readers leave out a part of a line
+                os.ftruncate(self._file, before)
             advice = ADVICE.get(problem.errno or 0, "")
             raise UserError(
                 f"{self.path.parent} cannot take another result ({problem.strerror}); "

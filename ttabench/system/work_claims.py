@@ -249,8 +249,11 @@ class WorkClaims(FolderProcesses):
             self.release(key)
 
     def release(self, key: str) -> None:
-        """Give up a claim; there need not be one."""
-        self._file(key).unlink(missing_ok=True)
+        """Give up a claim; there need not be one. Raises UserError where the folder cannot be written."""
+        try:
+            self._file(key).unlink(missing_ok=True)
+        except OSError as problem:
+            raise self._unwritable(problem) from None
 
     def losses(self, key: str) -> int:
         """How many processes died with a claim on a cell, since `forget_losses`."""

@@ -126,6 +126,27 @@ def test_a_full_disk_loses_nothing_stored(
     assert len(store.latest()) == 2
 
 
+def test_a_disk_that_takes_nothing_any_more_is_one_sentence(
+    store: Store, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of the disk, the system lets nobody write, and cut no file either."""
+    writer, real = store.writer(), os.write
+    writer.append(result)
+    room = iter([100])
+
+    def refuse(fd: int, data: bytes | int) -> int:
+        if isinstance(data, memoryview) and (some := next(room, 0)):
+            return real(fd, data[:some])
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        patch.setattr(os, "ftruncate", refuse)
+        with pytest.raises(UserError, match=r"Read-only file system\); what was stored is kept; run"):
+            writer.append(other)
+    assert list(store.latest()) == [result.cell.cell_id]
+
+
 def test_a_write_that_comes_up_short_goes_on(
     store: Store, result: Result, other: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,3 +265,19 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         shutil.rmtree(tmp_path / "results" / "running")
         with pytest.raises(UserError, match="run the same command again"):
             mine.take("a")
+
+
+def test_a_folder_that_can_no_longer_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an error of the disk, while a cell runs."""
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with WorkClaims(tmp_path) as mine:
+        assert mine.take("a")
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", refuse)
+            with pytest.raises(UserError, match=r"Read-only file system\); what was stored is kept; run"):
+                mine.release("a")
