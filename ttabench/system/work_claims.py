@@ -6,9 +6,10 @@ an empty file. A process makes its claim first and then lists the folder. If it 
 living process, it takes its own away. So of two processes at least one sees the other, and no lock is needed.
 
 A process that was killed leaves its files behind. On its own machine it is dead if its process id is gone; on
-another machine, if its lease has not changed for :data:`SILENT` seconds, which the observer measures with its
-own clock. Times of day are compared nowhere. Whoever finds a dead process removes its files; in place of its
-claim on a cell, ``<key>!<name>`` is left and says that the cell lost a process.
+another machine, or where the system hides it, if its lease has not changed for :data:`SILENT` seconds, which
+the observer measures with its own clock. Times of day are compared nowhere. Whoever finds a dead process
+removes its files; in place of its claim on a cell, ``<key>!<name>`` is left and says that the cell lost a
+process.
 
 Assumed of a network folder: a file that was made is in every listing that starts later, and who opens a file
 sees what was synchronised before. This holds for NFS from version 3, Lustre, GPFS and CephFS. Where it does
@@ -113,7 +114,7 @@ class FolderProcesses:
         if entry is None:
             return False
         lease, text = entry
-        if lease.here:
+        if lease.here and not is_hidden(lease.pid):
             return process_start(lease.pid) == lease.started
         now = time.monotonic()
         if self._seen.get(name, (b"", 0.0))[0] != text:
@@ -360,6 +361,19 @@ def process_start(pid: int) -> int:
     except OSError:
         return 0
     return 0 if state in "ZX" else int(rest[18])
+
+
+def is_hidden(pid: int) -> bool:
+    """Whether a process runs here of which the system does not say more, as of another user with hidepid."""
+    if process_start(pid):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 @dataclass(frozen=True)

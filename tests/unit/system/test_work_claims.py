@@ -118,6 +118,31 @@ def test_a_process_id_that_was_given_again_is_another_process(tmp_path: Path) ->
         assert mine.take("a")
 
 
+def test_a_process_that_the_system_hides_lives_while_its_lease_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of other users on machines that mount /proc with hidepid."""
+    now = [1000.0]
+    monkeypatch.setattr(work_claims, "BEAT", 1e6)
+
+    def hidden(pid: int, signal: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with WorkClaims(tmp_path) as other, WorkClaims(tmp_path) as mine:
+        assert other.take("a")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: now[0])
+            patch.setattr(work_claims, "process_start", lambda pid: 0)
+            patch.setattr(os, "kill", hidden)
+            assert not mine.take("a")
+            for _ in range(3):
+                now[0] += 0.9 * work_claims.SILENT
+                other._beat()
+                assert not mine.take("a")
+            now[0] += 1.1 * work_claims.SILENT
+            assert mine.take("a")
+
+
 def test_of_competing_processes_each_cell_has_one(tmp_path: Path) -> None:
     (tmp_path / "done").mkdir()
     competitors = [start(COMPETITOR, tmp_path) for _ in range(4)]
