@@ -89,7 +89,8 @@ class Store:
         """
         try:
             exists = self.manifest.exists()
-            if not exists and self.root.exists() and not _is_free(self.root):
+            is_taken = not exists and self.root.exists() and not _is_free(self.root)
+            if is_taken and not (exists := self.manifest.exists()):  # or another sweep has just made it
                 raise UserError(
                     f"{self.root} exists and is not a results folder of ttabench; choose another with --out."
                 )

@@ -19,8 +19,9 @@ from tests.unit.conftest import Output, Run
 from tests.unit.stored_results import fill
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.cell import Cell
-from ttabench.store import Store, load_frame
+from ttabench.store import Store, load_frame, results_folder
 from ttabench.sweep import compute_ratio, draft
+from ttabench.sweep.sweep_file import keep
 from ttabench.system.work_claims import ID, WorkClaims
 
 
@@ -213,6 +214,22 @@ def test_of_two_sweeps_that_start_together_in_a_new_folder_one_is_refused_or_joi
     monkeypatch.undo()
     assert ttabench("sweep", "--methods", "source", *small, "--extend").code == 0
     assert Store.at(out).sweep()["methods"] == ["neo", "source"]
+
+
+def test_a_new_folder_that_another_sweep_fills_between_two_looks_is_no_foreign_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, sweep, is_free = Store(tmp_path), {"methods": ["tent"]}, results_folder._is_free
+
+    def after_the_other(root: Path) -> bool:
+        monkeypatch.undo()
+        store.join(sweep)
+        keep("", root)
+        return is_free(root)
+
+    monkeypatch.setattr(results_folder, "_is_free", after_the_other)
+    store.make_folder(sweep)
+    assert store.cells.is_dir()
 
 
 def test_a_folder_is_joined_by_one_sweep_at_a_time(
