@@ -16,19 +16,33 @@ from ttabench.system.files import check_plain
 
 RESULT = re.compile(rb'"id":"([0-9a-f]{64})","kind":"result"')
 LONGEST = 64 << 20  # bytes of a line
+BLOCK = 1 << 16
 
 
 def sizes(root: Path) -> dict[str, int]:
     """The size of each shard, in bytes: a point in time that :class:`NewRecords` starts from.
 
-    Raises UserError for a link, a pipe or a device.
+    A line that is being written at this moment comes after it. Raises UserError for a link, a pipe or a
+    device.
     """
     found: dict[str, int] = {}
     for path in (root / "cells").glob("*.jsonl"):
         check_plain(path)
         with path.open("rb") as file:
-            found[path.name] = size_of(file)
+            found[path.name] = _end_of_lines(file)
     return found
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """The size of an open file without an incomplete last line."""
+    end = size_of(file)
+    while end:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        if newline := file.read(end - start).rfind(b"\n") + 1:
+            return start + newline
+        end = start
+    return 0
 
 
 def size_of(file: BinaryIO) -> int:

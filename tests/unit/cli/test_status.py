@@ -194,6 +194,24 @@ def test_a_tail_gives_each_new_result_once_and_no_part_of_one(store: Store, seed
     assert every.result(seeds[4].cell.cell_id) == seeds[4]
 
 
+def test_a_tail_that_begins_while_a_line_is_written_has_this_line_whole(
+    store: Store, seeds: list[Result]
+) -> None:
+    writer = store.writer()
+    writer.append(seeds[3])
+    whole = writer.path.read_bytes()
+    writer.append(seeds[4])
+    writer.close()
+    more = writer.path.read_bytes()[len(whole) :]
+    for cut in (1, more.index(b'"id":') - 1, len(more) - 1):
+        writer.path.write_bytes(whole + more[:cut])
+        tail = NewRecords(store.root, sizes(store.root))
+        writer.path.write_bytes(whole + more)
+        assert not tail.has(seeds[3].cell.cell_id)
+        assert tail.has(seeds[4].cell.cell_id)
+        assert tail.result(seeds[4].cell.cell_id) == seeds[4]
+
+
 def test_a_tail_does_not_trust_the_size_that_a_network_folder_has_kept(
     store: Store, seeds: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
