@@ -102,7 +102,7 @@ def train(
         count = pick_workers(workers, chosen, len(todo))
         share = threads or max(1, available_cores() // max(1, count))
         jobs = [
-            TrainJob(model.name, model.dataset.name, chosen, share, epochs, seed, precision, recipe)
+            TrainJob(model.name, model.dataset.name, chosen, share, epochs, seed, precision, recipe, force)
             for model in todo
         ]
         kernels = portable.KERNELS if everywhere else {}

@@ -35,7 +35,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainJob:
-    """Train one source classifier; picklable, see :mod:`ttabench.run.executors`."""
+    """Train one source classifier; picklable, see :mod:`ttabench.run.executors`.
+
+    force   whether it is trained although it is there, as where another process has just trained it.
+    """
 
     arch: str
     dataset: str
@@ -45,6 +48,7 @@ class TrainJob:
     seed: int = 0
     precision: str = "auto"
     recipe: str = ""
+    force: bool = False
 
     @property
     def name(self) -> str:
@@ -69,7 +73,8 @@ class TrainJob:
         try:
             data = dataset(self.dataset)
             model = resolve_trainable(self.arch, data, recipe=self.recipe, epochs=self.epochs, seed=self.seed)
-            train(model.plan, data, device=self.device, precision=self.precision, on_progress=report)
+            if self.force or not model.ready:
+                train(model.plan, data, device=self.device, precision=self.precision, on_progress=report)
             loaded = model.load()
         except UserError as problem:
             return Trained(self.name, problem=str(problem))

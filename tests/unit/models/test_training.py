@@ -371,6 +371,41 @@ def test_two_trainings_at_once_never_mix_their_files(stored: Path, monkeypatch: 
     assert loaded.sha256 == content_hash(ours) != content_hash(theirs)
 
 
+def test_of_two_trainings_of_the_same_classifier_the_weights_of_the_first_stay(stored: Path) -> None:
+    """On a GPU the second weights differ, and the cells of a sweep that has begun would miss the first."""
+    what = plan("resnet18_w8", Bars(), epochs=1)
+    facts = {k: v for k, v in json.loads(what.path.read_text()).items() if k not in ("weights", "sha256")}
+    what.path.unlink()
+    theirs = what.build()
+
+    def the_other_ends(progress: TrainingProgress) -> None:
+        if not what.path.exists():
+            checkpoints.save_trained(what, theirs, facts)
+
+    assert train("resnet18_w8", Bars(), epochs=1, on_progress=the_other_ends).sha256 == content_hash(theirs)
+    assert train("resnet18_w8", Bars(), epochs=1).sha256 != content_hash(theirs)  # begun later: trained again
+
+
+def test_a_training_is_stored_where_the_weights_before_it_were_deleted_meanwhile(stored: Path) -> None:
+    described = plan("resnet18_w8", Bars(), epochs=1).path
+    train("resnet18_w8", Bars(), epochs=1, on_progress=lambda _: described.unlink(missing_ok=True))
+    assert described.exists()
+
+
+@pytest.mark.filterwarnings("ignore:.* of guessing")
+def test_a_job_does_not_train_what_another_process_has_just_trained(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_again: list[str] = []
+    monkeypatch.setattr("ttabench.data.catalog.dataset", lambda name: Bars())
+    monkeypatch.setattr(training, "train", lambda plan, *_, **__: trained_again.append(plan.path.name))
+    job = TrainJob("resnet18_w8", "bars-c", "cpu", epochs=1)
+    train_all([job], inline.run, 0)
+    assert trained_again == []
+    train_all([replace(job, force=True)], inline.run, 0)
+    assert trained_again == [plan("resnet18_w8", Bars(), epochs=1).path.name]
+
+
 # ---- for people
 
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, first_line
-from ttabench.models.checkpoints.cache import save_trained, write_atomically
+from ttabench.models.checkpoints.cache import read, save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.training.augment import Sampler, mix
@@ -68,7 +68,8 @@ def train(
 ) -> None:
     """Train a classifier on the clean training images, and store it.
 
-    A killed run of the same plan is continued.
+    A killed run of the same plan is continued. Where another process has stored this classifier meanwhile,
+    its weights stay: those made here can differ, and cells may name its weights already.
 
     precision    "auto" = the recipe's, "float32" or "bfloat16" (autocast).
     on_progress  called at the end of each epoch, and up to ten times per second during it.
@@ -111,6 +112,7 @@ class _Run:
         self.forward: Callable[[Tensor], Tensor] = Compiled(self.classifier) if compiled else self.classifier
         part = self.recipe.part
         self.parts = Parts(self.classifier.net, part, threads) if part else None
+        self.stored_before = read(plan.path)
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
@@ -259,7 +261,8 @@ class _Run:
             "precision": self.precision, "parameters": sum(p.numel() for p in self.classifier.parameters()),
             "versions": versions(), "curve": self.curve,
         }  # fmt: skip
-        save_trained(self.plan, self.classifier, described)
+        if read(self.plan.path) in (None, self.stored_before):
+            save_trained(self.plan, self.classifier, described)
         self.state_file.unlink(missing_ok=True)
 
 
