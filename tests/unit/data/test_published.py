@@ -342,6 +342,25 @@ def test_the_cache_of_decoded_images_stays_in_its_budget(
         assert abs(int(images[0, 0, 0, 0]) - 40 * severity) <= 2
 
 
+def test_decoded_images_that_another_process_deletes_to_make_room_are_decoded_again(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = np.array(TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images)
+    is_unchanged, asked = decoded_cache._is_unchanged, list[Path]()
+
+    def deleted_then(path: Path, shape: tuple[int, ...]) -> bool:
+        found = is_unchanged(path, shape)
+        if not asked:
+            path.with_suffix(".json").unlink()
+            path.unlink()
+        asked.append(path)
+        return found
+
+    monkeypatch.setattr(decoded_cache, "_is_unchanged", deleted_then)
+    assert (TinyImageNetC(fakes.FAKE_TINY, tiny).corrupted("frost", 1).images == first).all()
+    assert len(set(asked)) == 1
+
+
 def test_images_are_decoded_in_parts_and_never_into_a_map_of_a_file(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,12 +35,14 @@ def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> N
     """
     path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-{_made_with()}.npy"
     shape = (len(files), size, size, 3)
-    if not _is_unchanged(path, shape):
-        with writing(f"the cache {path.parent}", "set TTABENCH_CACHE to a folder with space"):
-            _write(path, files, shape, fit)
-    with contextlib.suppress(OSError):
-        os.utime(path.with_suffix(".json"))
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    while True:
+        if not _is_unchanged(path, shape):
+            with writing(f"the cache {path.parent}", "set TTABENCH_CACHE to a folder with space"):
+                _write(path, files, shape, fit)
+        with contextlib.suppress(OSError):
+            os.utime(path.with_suffix(".json"))
+        with contextlib.suppress(FileNotFoundError):  # another process has just made room
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def _made_with() -> str:
