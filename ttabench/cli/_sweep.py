@@ -19,7 +19,7 @@ from ttabench.sweep.agenda import make_agenda
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.draft import make_draft
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import device_memory, executor_setup, out_folder
+from ttabench.sweep.options import device_memory, executor_setup, out_folder, warn_of_gpu_options
 from ttabench.sweep.progress.display import clock
 from ttabench.sweep.progress.outlook import counts, notes_on_domains
 from ttabench.sweep.shard import WHOLE, take_shard
@@ -68,7 +68,9 @@ def _check_executor(options: Mapping[str, Any]) -> tuple[str, str]:
     name, setup = str(options["executor"]), executor_setup(options)
     device_memory(options)
     if name == "local":
-        return open_engine(name, setup).device, ""
+        device = open_engine(name, setup).device
+        warn_of_gpu_options(options, device)
+        return device, ""
     load(EXECUTORS, name, "executor")
     pick_workers(setup.workers, "cpu", 1)
     if name not in ("slurm", "ray"):

@@ -28,7 +28,7 @@ from ttabench.sweep.draft import Draft, make_draft
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
-from ttabench.sweep.options import device_memory, executor_setup
+from ttabench.sweep.options import device_memory, executor_setup, warn_of_gpu_options
 from ttabench.sweep.other_sweeps import with_other_code
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.progress.follow import follow
@@ -92,6 +92,7 @@ def run_cells(
     out, shard, missing = draft.out, draft.shard, draft.untrained
     setup, memory = executor_setup(options), device_memory(options)
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
+    warn_of_gpu_options(options, engine.device)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)

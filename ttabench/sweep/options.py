@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "out_folder",
     "share",
     "stream_as_order",
+    "warn_of_gpu_options",
     "whole_numbers",
 ]
 
@@ -72,6 +74,21 @@ def cell_limits(options: Mapping[str, Any]) -> Limits:
 def device_memory(options: Mapping[str, Any]) -> int:
     """Bytes of its GPU that a worker may use, from ``device_memory`` in GB; 0 = all. Raises UserError."""
     return int(_limit(options, "device_memory") * 1e9)
+
+
+def warn_of_gpu_options(options: Mapping[str, Any], device: str) -> None:
+    """Warn of options that have no effect on the `device` of the workers."""
+    asked = {
+        "--per-gpu": count(options["per_gpu"], "--per-gpu") > 1,
+        "--device-memory": device_memory(options),
+    }
+    given = [flag for flag, value in asked.items() if value]
+    if given and not device.startswith("cuda"):
+        verbs = ("are", "have") if len(given) > 1 else ("is", "has")
+        warnings.warn(
+            f"{' and '.join(given)} {verbs[0]} for NVIDIA GPUs, and {verbs[1]} no effect on {device}.",
+            stacklevel=2,
+        )
 
 
 def _limit(options: Mapping[str, Any], name: str) -> float:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
 from ttabench.sweep import draft
+from ttabench.sweep.options import DEFAULTS, warn_of_gpu_options
 from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
@@ -351,6 +353,27 @@ def test_dry_run_is_for_the_device_that_is_asked_for(ttabench: Run, out: Path) -
     output = ttabench("sweep", *SMALL, "--device", "abacus", "--out", out, "--dry-run")
     assert output.code == 2
     assert "abacus" in output.err
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_options_of_gpus_are_told_to_have_no_effect_on_a_cpu(
+    ttabench: Run, tmp_path: Path, dry_run: bool
+) -> None:
+    small = ("--methods", "source", "--archs", "cct", "--corruptions", "fog", "--limit", "20", *HERE)
+    out = ("--device", "cpu", "--out", tmp_path / "r", *(("--dry-run",) if dry_run else ()))
+    for options, says in (
+        (("--per-gpu", "1"), ""),
+        (("--per-gpu", "2"), "warning: --per-gpu is for NVIDIA GPUs, and has no effect on cpu."),
+        (
+            ("--per-gpu", "2", "--device-memory", "3"),
+            "warning: --per-gpu and --device-memory are for NVIDIA GPUs, and have no effect on cpu.",
+        ),
+    ):
+        output = ttabench("sweep", *small, *options, *out)
+        assert output.code == 0, output.err
+        assert re.findall("warning: .*", output.err) == ([says] if says else [])
+    with warnings.catch_warnings(action="error"):  # from Python, options are texts
+        warn_of_gpu_options({**DEFAULTS, "per_gpu": "1", "device_memory": "0"}, "cpu")
 
 
 @pytest.mark.parametrize(
