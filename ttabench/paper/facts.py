@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -10,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ttabench.errors import UserError
 from ttabench.system.files import replace_file
+from ttabench.system.work_claims import WorkClaims
 
 __all__ = ["FACTS", "Facts"]
 
@@ -18,7 +21,7 @@ FACTS = "paper.json"
 
 @dataclass
 class Facts:
-    """What the page says beside the cells; kept in the folder, so that a later run adds to it.
+    """What the page says beside the cells; kept in the folder, so that other runs add to it.
 
     stands   the dataset of the paper → the dataset that was measured.
     nets     the measured dataset → the network of the paper → the names in the results of those that were
@@ -41,6 +44,9 @@ class Facts:
     recipes: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._held: dict[str, Any] = {}  # what the folder had when it was read or written last
+
     @classmethod
     def of(cls, folder: Path) -> Facts:
         """Those that the folder has. Raises UserError where their file is damaged."""
@@ -58,10 +64,31 @@ class Facts:
                 f"{file} is damaged, or of another version of ttabench; delete it, and run the command that "
                 "made it again, without --page. What was measured stays."
             )
+        facts._held = deepcopy(asdict(facts))
         return facts
 
     def keep(self, folder: Path) -> None:
-        replace_file(folder / FACTS, json.dumps(asdict(self), indent=1, ensure_ascii=False).encode())
+        """Add what is new to what the folder has, where other runs may have added theirs meanwhile.
+
+        This object then has both. Raises UserError or OSError where the folder cannot be written.
+        """
+        with WorkClaims(folder, "paper") as claims, claims.alone("paper"):
+            vars(self).update(_joined(self._held, asdict(self), asdict(Facts.of(folder))))
+            self._held = deepcopy(asdict(self))
+            replace_file(folder / FACTS, json.dumps(self._held, indent=1, ensure_ascii=False).encode())
+
+
+def _joined(before: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """`theirs` with all that differs from `before` in `mine`; tables entry by entry."""
+    joined = dict(theirs)
+    for key in before.keys() | mine.keys():
+        if key not in mine:
+            joined.pop(key, None)
+        elif isinstance(mine[key], dict) and isinstance(joined.get(key), dict):
+            joined[key] = _joined(before.get(key, {}), mine[key], joined[key])
+        elif mine[key] != before.get(key):
+            joined[key] = mine[key]
+    return joined
 
 
 def _fits(value: object, kind: Any) -> bool:

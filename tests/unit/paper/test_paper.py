@@ -271,6 +271,25 @@ def test_a_share_has_every_class() -> None:
 # ---- the command
 
 
+def test_two_runs_in_one_folder_keep_what_both_know(tmp_path: Path) -> None:
+    Facts(missing={"cifar10-c": "not here"}, drawn={"tsne": {"arch": "cct"}}).keep(tmp_path)
+    one, two = Facts.of(tmp_path), Facts.of(tmp_path)
+    one.nets["digits-c"] = {"resnet18": ["resnet18"]}
+    del one.missing["cifar10-c"]
+    one.keep(tmp_path)
+    two.nets["digits-c"] = {"cct": ["cct_2"]}
+    two.left_out["table1"] = "no weights"
+    del two.drawn["tsne"]
+    two.keep(tmp_path)
+    one.figures["tsne"] = ""
+    one.keep(tmp_path)
+    for known in (one, Facts.of(tmp_path)):
+        assert known == Facts(
+            nets={"digits-c": {"resnet18": ["resnet18"], "cct": ["cct_2"]}},
+            left_out={"table1": "no weights"}, figures={"tsne": ""},
+        )  # fmt: skip
+
+
 def test_a_rehearsal_measures_the_seeds_that_are_named(ttabench: Run, tmp_path: Path) -> None:
     small = ("--scale", "0.01", "--only", "table1", "--datasets", "digits-c", "--archs", "resnet18")
     for seeds, cells in (((), 11), (("--seeds", "4,5"), 22)):
