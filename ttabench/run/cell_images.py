@@ -27,6 +27,7 @@ from ttabench.observe.windows import window_length, windows
 from ttabench.protocol import Protocol
 from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
+from ttabench.system.environment import processor
 from ttabench.system.malloc import give_back
 
 __all__ = ["CellImages", "ImagesOfLongStream", "giving_back", "images_of"]
@@ -120,7 +121,10 @@ class ImagesOfTestSet(CellImages):
 
 @dataclass(frozen=True)
 class ImagesOfLongStream(CellImages):
-    """A long stream, read part by part; where its state was saved in `results`, scoring goes on from it."""
+    """A long stream, read part by part.
+
+    Where its state was saved in `results`, on this kind of processor, scoring goes on from it.
+    """
 
     results: Path
 
@@ -137,6 +141,7 @@ class ImagesOfLongStream(CellImages):
     ) -> Evaluation:
         checkpoint = checkpoint_of(self.cell, self.results, device)
         if checkpoint is not None:
+            checkpoint.identity = {**checkpoint.identity, "processor": processor(device)}
             checkpoint.beside = {"collected": collected, "passes": meter.passes}
         found = evaluate(
             method, self.stream, self.protocol, self.cell.seed, device,

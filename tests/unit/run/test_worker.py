@@ -982,6 +982,7 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
 ) -> None:
     class State:
         beside: Any = None
+        identity: dict[str, Any] = {}  # noqa: RUF012
         removed = 0
 
         def load(self, *_: Any) -> bool:
@@ -1055,6 +1056,27 @@ def test_no_stream_goes_on_from_the_state_of_a_method_that_was_refused_at_its_en
     (result,) = setting.run(streamed)
     assert "has replaced torch.cat" in result.reason
     assert not list((setting.worker.results / "streams").iterdir())
+
+
+def test_a_stream_that_was_stopped_on_another_kind_of_processor_begins_again(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first images would have other roundings than its last ones, and no processor gives its number."""
+    batches: list[int] = []
+
+    def adapt(self: Toy, x: Tensor) -> Tensor:
+        batches.append(len(x))
+        if len(batches) == 3:
+            raise MemoryError
+        return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(cell_images, "processor", lambda device: "one")
+    assert setting.run(streamed)[0].status == "failed"
+    monkeypatch.setattr(cell_images, "processor", lambda device: "another")
+    assert setting.one(streamed).n_images == 10
+    assert batches == [4, 4, 2, 4, 4, 2]
 
 
 def test_data_that_change_while_a_stream_runs_fail_the_cell(
