@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import multiprocessing
 import os
@@ -331,6 +332,28 @@ def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
     assert told[-1] == (
         "a worker process cannot start: it ended with exit code 0: ValueError: embedded null byte"
     )
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_where_the_system_starts_no_process_it_is_asked_again_and_then_says_why(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """As where a user may have no more processes or open files."""
+    refusals, real = [1], process.ctrl_c_waits
+
+    def refuse() -> Any:
+        if refusals[0]:
+            refusals[0] -= 1
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return real()
+
+    monkeypatch.setattr(process, "ctrl_c_waits", refuse)
+    assert [name for name, _, _ in local.run([Says("a")], 1)] == ["a"]
+    refusals[0] = local.STARTS
+    with pytest.raises(UserError, match="no worker process can start"):
+        list(local.run([Says()], 1))
+    told = [str(one.message) for one in recwarn if "cannot start" in str(one.message)]
+    assert told == ["a worker process cannot start: Resource temporarily unavailable"]
 
 
 @pytest.mark.usefixtures("forked_workers")

@@ -95,7 +95,10 @@ def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> G
     while queue or any(worker.job for worker in crew):
         for worker in crew:
             if queue and not worker.started and worker.failed_starts < STARTS:
-                worker.start()
+                try:
+                    worker.start()
+                except OSError as problem:
+                    _note_failed_start(worker, problem.strerror or str(problem))
             if queue and worker.ready and worker.job is None and worker.give(queue[0]):
                 queue.popleft()
         wait([one for worker in crew for one in worker.waitables()], POLL)
@@ -141,6 +144,10 @@ def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generat
         if running is not None:
             yield Lost(running, reason, too_long)
     elif not was_ready:
-        worker.failed_starts += 1
-        if worker.failed_starts == STARTS:
-            warnings.warn(f"a worker process cannot start: it {end}{worker.broken}", stacklevel=2)
+        _note_failed_start(worker, f"it {end}{worker.broken}")
+
+
+def _note_failed_start(worker: WorkerProcess, why: str) -> None:
+    worker.failed_starts += 1
+    if worker.failed_starts == STARTS:
+        warnings.warn(f"a worker process cannot start: {why}", stacklevel=2)

@@ -42,7 +42,7 @@ class WorkerProcess:
         self._since = 0.0
 
     def start(self) -> None:
-        """Start the process; it sends ``ready`` once it takes jobs."""
+        """Start the process; it sends ``ready`` once it takes jobs. Raises OSError if the system has none."""
         context = mp.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=child.main, args=(theirs, self._environment), daemon=True)
@@ -50,9 +50,14 @@ class WorkerProcess:
         # Python runs the top of the user's script in it before `child.main`, which reports variables that
         # cannot be set. CUDA reads CUDA_VISIBLE_DEVICES when it is first asked for a GPU.
         # A process that still imports would answer Ctrl-C with a traceback; `child.main` ignores it.
-        with with_variables({**ONE_NUMPY_THREAD, **self._environment}), ctrl_c_waits():
-            self._process.start()
-        theirs.close()  # so that the pipe ends with the process
+        try:
+            with with_variables({**ONE_NUMPY_THREAD, **self._environment}), ctrl_c_waits():
+                self._process.start()
+        except OSError:
+            self.stop()
+            raise
+        finally:
+            theirs.close()  # so that the pipe ends with the process
         self.ready = False
 
     @property
