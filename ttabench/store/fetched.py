@@ -120,7 +120,7 @@ def fetch_results(
     """
     name = _name(name or _last_part(source))
     home = cache_dir() / "results"
-    target, work = home / name, home / WORK / name
+    target, work = home / name, home / WORK / f"{name}.part"  # no folder of claims
     with alone(name, home / WORK, "fetches"), _made(work, target):
         if os.path.lexists(target) and not replace:
             raise UserError(

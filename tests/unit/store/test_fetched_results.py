@@ -26,6 +26,7 @@ from ttabench.store import Store
 from ttabench.store import fetched as module
 from ttabench.store.fetched import fetch_results, fetched
 from ttabench.system.checked_lines import encode
+from ttabench.system.work_claims import FOLDER, WorkClaims
 
 RIGHT = np.random.default_rng(0).random(50) < 0.7
 
@@ -64,6 +65,15 @@ def git_of(tree: Path, to: Path) -> str:
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
         subprocess.run(["git", "-C", str(to), *command], check=True, capture_output=True)
     return f"git+file://{to}"
+
+
+def test_results_may_be_called_like_the_folder_of_claims(cache: Path, theirs: Path) -> None:
+    (cache / module.WORK).mkdir(parents=True)
+    with WorkClaims(cache / module.WORK) as other:
+        assert other.take("theirs")
+        fetch_results(str(theirs), FOLDER)
+        assert other.where("theirs")
+    assert [each.name for each in fetched()] == [FOLDER]
 
 
 def test_folders_archives_and_repositories_give_the_same_results(
