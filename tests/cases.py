@@ -23,13 +23,15 @@ def each(names: str | tuple[str, ...], values: Iterable[Any], ids: Any = None) -
     keys = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
     several = not isinstance(names, str) or "," in names
     titles = list(ids) if isinstance(ids, Iterable) else []
-    cases = []
+    cases: list[tuple[str, dict[str, Any]]] = []
     for number, value in enumerate(values):
         marked = hasattr(value, "marks")  # pytest.param
         given = value.values if marked else tuple(value) if several else (value,)
         shown = ids if callable(ids) else _shown
         title = (marked and value.id) or (titles or {number: ", ".join(map(str, map(shown, given)))})[number]
         cases.append((str(title), dict(zip(keys, given, strict=True))))
+    if not cases:
+        raise ValueError(f"no case of {names}: such a test would check nothing")
 
     def fold(test: Test) -> Test:
         inner, others = getattr(test, "folded", (test, ()))
