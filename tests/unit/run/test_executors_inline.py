@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,39 +14,36 @@ from ttabench.run.executors import inline
 from ttabench.run.kept_objects import WorkerState
 
 
-class Waits:
-    """Emits 1, then goes on only when told to."""
+def test_events_are_there_before_the_job_ends() -> None:
+    read = threading.Event()
 
-    def __init__(self) -> None:
-        self.go_on, self.stopped = threading.Event(), False
-
-    def __call__(self, emit: Callable[[Any], None], state: WorkerState) -> str:
+    def waits(emit: Callable[[Any], None], state: WorkerState) -> str:
         emit(torch.get_num_threads())
-        assert self.go_on.wait(20)
-        try:
-            emit("later")
-        except BaseException:
-            self.stopped = True
-            raise
+        assert read.wait(300)
+        emit("later")
         return "done"
 
-
-def test_events_are_there_before_the_job_ends() -> None:
-    job = Waits()
-    events = inline.run([job])
+    events = inline.run([waits])
     assert next(events) == 1  # the number of threads
-    job.go_on.set()
+    read.set()
     assert list(events) == ["later", "done"]
-    assert not job.stopped
 
 
 def test_a_closed_generator_stops_the_job_at_its_next_event() -> None:
-    job = Waits()
-    events = inline.run([job, job])
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def goes_on(emit: Callable[[Any], None], state: WorkerState) -> None:
+        begun.append(1)
+        for number in range(100_000):
+            emit(number)
+            time.sleep(0.001)
+        ended.append(1)
+
+    events = inline.run([goes_on, goes_on])
     next(events)
-    threading.Timer(0.1, job.go_on.set).start()
     events.close()
-    assert job.stopped
+    assert (begun, ended) == ([1], [])
 
 
 def test_what_a_job_raises_comes_through() -> None:
