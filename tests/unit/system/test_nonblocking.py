@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 
@@ -17,22 +17,49 @@ from ttabench.system import nonblocking
 from ttabench.system.nonblocking import NonBlocking
 
 
+class Waits:
+    """Adds up the seconds in which output would wait for its reader, and lets none of them pass."""
+
+    PIPE_BUF = select.PIPE_BUF
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def select(self, *files_and_seconds: Any) -> tuple[list[int], list[int], list[int]]:
+        *files, seconds = files_and_seconds
+        found = select.select(*files, 0)
+        self.seconds += seconds if found == ([], [], []) else 0.0
+        return found
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    made = Waits()
+    monkeypatch.setattr(nonblocking, "time", made)
+    monkeypatch.setattr(nonblocking, "select", made)
+    return made
+
+
 @pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, TextIO]]:
-    monkeypatch.setattr(nonblocking, "PATIENCE", 0.2)
+def pipe() -> Iterator[tuple[int, TextIO]]:
     reader, writer = os.pipe()
     with open(writer, "w", encoding="utf-8") as stream:
         yield reader, stream
     os.close(reader)
 
 
-def test_a_reader_that_does_not_read_holds_nothing_up(pipe: tuple[int, TextIO]) -> None:
+def test_a_reader_that_does_not_read_is_waited_for_once(pipe: tuple[int, TextIO], waits: Waits) -> None:
     reader, stream = pipe
     patient = NonBlocking.over(stream)
-    started = time.monotonic()
     for _ in range(100):
         patient.write("äx" * 10_000)
-    assert time.monotonic() - started < 1
+    assert waits.seconds == nonblocking.PATIENCE
     os.read(reader, 1 << 20)
     patient.write("again\n")
     assert os.read(reader, 1 << 20).decode().endswith("nobody read them.\nagain\n")
@@ -45,30 +72,26 @@ def test_what_is_read_is_whole(pipe: tuple[int, TextIO]) -> None:
     assert os.read(reader, 1 << 20).decode() == "ä" * 2000 + "\n"
 
 
-def test_a_terminal_that_is_stopped_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nonblocking, "PATIENCE", 0.2)
+def test_a_terminal_that_is_stopped_is_waited_for_once(waits: Waits) -> None:
     main, terminal = pty.openpty()
     with open(terminal, "w", encoding="utf-8") as stream:
         termios.tcflow(terminal, termios.TCOOFF)  # Ctrl-S
         patient = NonBlocking.over(stream)
         assert patient.isatty()
-        started = time.monotonic()
         for _ in range(2000):
             patient.write("x" * 99)
-        assert time.monotonic() - started < 2
+        assert waits.seconds == nonblocking.PATIENCE
         termios.tcflow(terminal, termios.TCOON)
     os.close(main)
 
 
-def test_a_terminal_that_nobody_reads_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nonblocking, "PATIENCE", 0.2)
+def test_a_terminal_that_nobody_reads_is_waited_for_only_as_often_as_it_takes_something(waits: Waits) -> None:
     main, terminal = pty.openpty()
     with open(terminal, "w", encoding="utf-8") as stream:
         patient = NonBlocking.over(stream)
-        started = time.monotonic()
         for length in range(3000):
             patient.write("x" * (length % 97))
-        assert time.monotonic() - started < 2
+        assert 0 < waits.seconds < 10 * nonblocking.PATIENCE
         os.set_blocking(main, False)
         while True:  # a terminal waits for its reader when it is closed
             try:
