@@ -9,7 +9,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -535,8 +537,12 @@ def test_a_limit_needs_a_process_that_can_be_stopped(ttabench: Run, out: Path) -
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_cells_are_stopped_by_the_clock_and_do_not_pass(ttabench: Run, out: Path) -> None:
+def test_cells_are_stopped_by_the_clock_and_do_not_pass(
+    ttabench: Run, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where their records say that they are quick."""
+    clock = SimpleNamespace(monotonic=count().__next__)  # a second later at each look
+    monkeypatch.setattr("ttabench.run.executors.process.time", clock)
     edit(out, lambda data: data.update(seconds=0.0))
     output = ttabench("verify", out, "--workers", "1", "--at-most", "0.2")
     assert output.code == 5, output.out
