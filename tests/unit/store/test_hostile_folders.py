@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from ttabench.data import catalog
 from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
 from ttabench.store import Store, manifest
+from ttabench.sweep import compute_ratio
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.work_claims import FOLDER, FolderProcesses, running
 
@@ -241,10 +243,11 @@ def test_an_endless_line_is_one_sentence(
 
 DEEP = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
 HUGE = b'{"a":' + b"9" * 10_000 + b"}"
+OPEN = b"[" * 100_000
 
 
-@pytest.mark.parametrize("text", [DEEP, HUGE, b"[" * 100_000], ids=["deep", "huge", "open"])
-@pytest.mark.parametrize("name", ["plan.jsonl", "sweep.json", "cells/x.jsonl", "ratios"])
+@pytest.mark.parametrize("text", [DEEP, HUGE, OPEN], ids=["deep", "huge", "open"])
+@pytest.mark.parametrize("name", ["plan.jsonl", "sweep.json", "cells/x.jsonl"])
 def test_deep_nesting_and_huge_numbers_are_one_sentence(
     ttabench: Run, folder: Path, name: str, text: bytes
 ) -> None:
@@ -252,18 +255,20 @@ def test_deep_nesting_and_huge_numbers_are_one_sentence(
     head = text[:-1]
     summed = head + b',"sum":"' + hashlib.sha256(head).hexdigest()[:16].encode() + b'"}'
     path = folder / name
-    if name == "ratios":
-        from ttabench.sweep.compute_ratio import FILE
-
-        path = folder / FILE
-        path.write_bytes(text)
-        return
     path.write_bytes((text if name == "sweep.json" else summed) + b"\n")
     for verb in ("status",) if name == "plan.jsonl" else ("status", "verify"):
         output = ttabench(verb, folder)
         assert output.code == 2, output
         assert path.name in output.err
         assert "Traceback" not in output.err
+
+
+@each("text", [DEEP, HUGE, OPEN])
+def test_ratios_of_deep_nesting_or_huge_numbers_are_one_sentence(folder: Path, text: bytes) -> None:
+    path = folder / compute_ratio.FILE
+    path.write_bytes(text)
+    with pytest.raises(UserError, match=f"{re.escape(str(path))} is not what ttabench wrote"):
+        compute_ratio.Ratios(folder, "cpu")(CELL)
 
 
 @pytest.mark.parametrize(
