@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -243,18 +244,20 @@ def test_a_probe_that_hangs_leaves_time_for_the_steps_after_it(
 
 
 def test_a_command_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
     class Deaf:
         def __init__(self, command: Sequence[str]) -> None:
-            self.killed = False
+            pass
 
-        def send_signal(self, signal: int) -> None:
-            assert not self.killed
+        def send_signal(self, number: int) -> None:
+            sent.append(signal.Signals(number).name)
 
         def kill(self) -> None:
-            self.killed = True
+            sent.append("SIGKILL")
 
         def wait(self, timeout: float | None = None) -> int:
-            if self.killed:
+            if "SIGKILL" in sent:
                 return -9
             assert timeout is not None
             raise subprocess.TimeoutExpired("command", timeout)
@@ -262,6 +265,7 @@ def test_a_command_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(script.subprocess, "Popen", Deaf)
     runner = script.Runner(Namespace(seconds=600.0, state=tmp_path))
     assert not runner.run(["a command"])
+    assert sent == ["SIGTERM", "SIGKILL"]
     assert not runner.failed
 
 
