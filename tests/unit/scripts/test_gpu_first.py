@@ -208,12 +208,9 @@ def test_the_time_begins_before_torch_is_imported() -> None:
     assert modules.index("began") < modules.index("torch")
 
 
-def test_a_command_that_is_stopped_has_not_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(script, "GRACE", 0.0)
-    runner = script.Runner(Namespace(seconds=0.5, state=tmp_path))
-    assert not runner.run([sys.executable, "-c", "import time; time.sleep(60)"])
+def test_a_command_that_is_stopped_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = script.Runner(Namespace(seconds=600.0, state=tmp_path))
+    assert not runner.run([sys.executable, "-c", "import time; time.sleep(600)"], share=0.0)
     assert not runner.failed
     assert "the time of this command is over" in capsys.readouterr().out
 
