@@ -98,7 +98,7 @@ def two_at_once(call: Callable[[OnProgress], T]) -> tuple[list[T], list[str]]:
 
     def stops_in_the_middle(*_: object) -> None:
         arrived.set()
-        goes_on.wait(30)
+        goes_on.wait(300)
 
     def run(number: int, progress: OnProgress) -> None:
         output[number] = call(progress)
@@ -109,7 +109,7 @@ def two_at_once(call: Callable[[OnProgress], T]) -> tuple[list[T], list[str]]:
     ]
     with warnings.catch_warnings(record=True, action="always") as told:
         threads[0].start()
-        assert arrived.wait(30)
+        assert arrived.wait(300)
         threads[1].start()
         try:
             wait_for(lambda: told or not threads[1].is_alive())

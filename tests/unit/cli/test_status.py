@@ -166,7 +166,7 @@ def test_watch_ends_when_nothing_is_left(store: Store, seeds: list[Result]) -> N
     assert process.stdout
     assert "6: 1 done, 1 failed" in process.stdout.readline()
     fill(store, *seeds[1:])
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=300)
     assert "6: 6 done, 0 failed, 0 stale, 0 missing" in rest.splitlines()[-1]
     assert process.returncode == 0
 

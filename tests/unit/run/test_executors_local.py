@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.sweep_processes import wait_for
 from ttabench.errors import UserError
 from ttabench.run.executors import Died, Limits, Setup, child, inline, local, open_engine, process, workers
 from ttabench.run.executors.process import WorkerProcess, describe, resident
@@ -30,13 +31,14 @@ Emit = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Says:
-    """Tells its name, its process and what GPU that sees."""
+    """Tells its name, its process and what GPU that sees, once there is the file `after`."""
 
     name: str = "fine"
-    seconds: float = 0.0
+    after: Path | None = None
 
     def __call__(self, emit: Emit, state: WorkerState) -> tuple[str, int, str]:
-        time.sleep(self.seconds)
+        if self.after:
+            wait_for(self.after.exists)
         assert torch.get_num_threads() == 1
         return self.name, os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
@@ -111,9 +113,7 @@ class Meets:
 
     def __call__(self, emit: Emit, state: WorkerState) -> tuple[str, int, str]:
         (self.folder / str(os.getpid())).touch()
-        until = time.monotonic() + 60
-        while len(list(self.folder.iterdir())) < self.count and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: len(list(self.folder.iterdir())) == self.count)
         return "met", os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
@@ -321,17 +321,23 @@ def test_a_job_offered_to_a_worker_that_has_just_died_is_not_lost(monkeypatch: p
 
 @pytest.mark.usefixtures("forked_workers")
 def test_a_worker_that_cannot_start_is_told_apart_and_the_others_do_the_work(
-    recwarn: pytest.WarningsRecorder,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    told: list[str] = []
+
+    def tell(message: str, **_: object) -> None:
+        told.append(message)
+        (tmp_path / "told").touch()
+
+    monkeypatch.setattr(local.warnings, "warn", tell)
     bad = {"TTABENCH_TEST": "a\0b"}  # no environment can hold this: the start fails
-    output = list(local.run([Says(seconds=1.0)] * 4, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
+    jobs = [Says(after=tmp_path / "told")] * 4
+    output = list(local.run(jobs, 2, environments=(bad, {"CUDA_VISIBLE_DEVICES": "1"})))
     assert [gpu for _, _, gpu in output] == ["1"] * 4
     with pytest.raises(UserError, match="no worker process can start"):
         list(local.run([Says()], 1, environments=(bad,)))
-    told = [str(one.message) for one in recwarn if "cannot start" in str(one.message)]
-    assert told[-1] == (
-        "a worker process cannot start: it ended with exit code 0: ValueError: embedded null byte"
-    )
+    reason = "it ended with exit code 0: ValueError: embedded null byte"
+    assert told == [f"a worker process cannot start: {reason}"] * 2
 
 
 @pytest.mark.usefixtures("forked_workers")
@@ -458,6 +464,9 @@ def test_ctrl_c_while_workers_start_is_answered_by_the_parent_alone(tmp_path: Pa
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "if __name__ != '__main__':\n"
         "    pathlib.Path(f'begun-{os.getpid()}').touch()\n"
+        "    while signal.SIGINT not in signal.sigpending():\n"
+        "        time.sleep(0.01)\n"
+        "    pathlib.Path(f'waits-{os.getpid()}').touch()\n"
         "    time.sleep(600)\n"
         "if __name__ == '__main__':\n"
         "    from ttabench.run.executors import local\n"
@@ -467,16 +476,13 @@ def test_ctrl_c_while_workers_start_is_answered_by_the_parent_alone(tmp_path: Pa
         "        sys.exit(130)\n"
     )
     process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    until = time.monotonic() + 60
-    while len(list(tmp_path.glob("begun-*"))) < 2 and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
     for begun in tmp_path.glob("begun-*"):
         os.kill(int(begun.name.partition("-")[2]), signal.SIGINT)
-    time.sleep(
-        0.5
-    )  # a terminal sends it to all at once; here the parent does not kill them before they answer
+    # A terminal sends it to all at once; here the parent does not kill them before they would answer.
+    wait_for(lambda: len(list(tmp_path.glob("waits-*"))) == 2 or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert err == ""
 

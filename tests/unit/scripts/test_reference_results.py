@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, filled, folder, measured
+from tests.unit.sweep_processes import wait_for
 from ttabench.cli import main as command_line
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
@@ -295,7 +295,7 @@ import sys
 import time
 sys.path.append(sys.argv[1])
 import reference_results as script
-child = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(''); time.sleep(60)"
+child = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(''); time.sleep(600)"
 script.TTABENCH = (sys.executable, "-c", child)
 try:
     script.run(sys.argv[2])
@@ -309,11 +309,9 @@ def test_the_sweep_ends_with_the_script(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", STOPPED, str(ROOT / "scripts"), str(started)]
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(started.exists)
         process.terminate()
-        _, message = process.communicate(timeout=30)  # the child has the pipe too: it ended
+        _, message = process.communicate(timeout=300)  # the child has the pipe too: it ended
     finally:
         process.kill()
     assert process.returncode == 1
