@@ -38,13 +38,16 @@ root = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 with WorkClaims(root) as mine:
-    for i in range(300):
-        done = root / "done" / str(i)
-        if not done.exists() and mine.take(f"cell{i}"):
-            if not done.exists():
-                (root / "count").open("a").write(f"{i}\\n")
-                done.touch()
-            mine.release(f"cell{i}")
+    left = list(range(300))
+    while left:  # a cell that two asked for at once may be left to the next round
+        for i in left:
+            done = root / "done" / str(i)
+            if not done.exists() and mine.take(f"cell{i}"):
+                if not done.exists():
+                    (root / "count").open("a").write(f"{i}\\n")
+                    done.touch()
+                mine.release(f"cell{i}")
+        left = [i for i in left if not (root / "done" / str(i)).exists()]
 """
 
 
@@ -154,13 +157,9 @@ def test_of_competing_processes_each_cell_has_one(tmp_path: Path) -> None:
         one.stdin.write("go\n")
         one.stdin.flush()
     for one in competitors:
-        one.communicate(timeout=120)
+        one.communicate(timeout=300)
         assert one.returncode == 0
-    count = Counter((tmp_path / "count").read_text().split())
-    assert set(count.values()) == {1}
-    with WorkClaims(tmp_path) as mine:  # cells that two asked for at once may be left, and are free
-        assert all(mine.take(f"cell{i}") for i in range(300) if str(i) not in count)
-    assert len(count) >= 290
+    assert Counter((tmp_path / "count").read_text().split()) == {str(i): 1 for i in range(300)}
 
 
 def test_a_process_of_another_machine_is_dead_when_its_lease_no_longer_changes(
