@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from ttabench.system.cores import ONE_NUMPY_THREAD, available_cores
 
@@ -58,9 +59,10 @@ def cache_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _private_cache(cache_of_the_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the user's cache."""
-    monkeypatch.setenv("TTABENCH_CACHE", str(cache_of_the_run))
+def _private_variables(cache_of_the_run: Path) -> Generator[None]:
+    """No test touches the user's cache, and what it or its code does to the environment ends with it."""
+    with patch.dict(os.environ, TTABENCH_CACHE=str(cache_of_the_run)):
+        yield
 
 
 @pytest.fixture
