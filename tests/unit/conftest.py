@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,13 +82,19 @@ def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes are copies of one that has imported torch, and what its optimisers import.
 
-    For tests that are not about their start. They have the environment of the first test that started one.
+    For tests that are not about their start. Each has the variables of its own test, as a new process has.
     """
     from ttabench.run.executors import process
 
     context = process.mp.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch._dynamo", "pytest", "ttabench.run.worker"])
     monkeypatch.setattr(process.mp, "get_context", lambda _method: context)
+    made = process.WorkerProcess.__init__
+
+    def with_variables(worker: process.WorkerProcess, environment: Mapping[str, str]) -> None:
+        made(worker, {**os.environ, **environment})
+
+    monkeypatch.setattr(process.WorkerProcess, "__init__", with_variables)
 
 
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "20")
