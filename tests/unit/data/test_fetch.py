@@ -409,6 +409,13 @@ def _published(mirror: Mirror, made: Path, facts: PublishedDataset) -> Published
     return replace(facts, archives=tuple(archives))
 
 
+def check_here(facts: PublishedDataset, root: Path) -> None:
+    """A fetch finds every archive here."""
+    output = fetch_published(facts, root)
+    assert len(output) == len(facts.archives)
+    assert all("is here already" in line for line in output)
+
+
 def test_cifar_is_fetched_and_usable(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     mirror.breaks = [5000]
@@ -425,7 +432,7 @@ def test_fetching_twice_downloads_once(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     fetch_published(facts, tmp_path / "root")
     asked = len(mirror.asked)
-    assert all("is here already" in line for line in fetch_published(facts, tmp_path / "root"))
+    check_here(facts, tmp_path / "root")
     assert len(mirror.asked) == asked
 
 
@@ -453,7 +460,7 @@ def test_arrays_that_are_not_whole_are_fetched_again(mirror: Mirror, tmp_path: P
     assert "is here already (6 files in" in output[0]
     assert "CIFAR-10-C.tar: 4 files in" in output[1]
     assert (root / "CIFAR-10-C" / "frost.npy").read_bytes() == whole
-    assert all("is here already" in line for line in fetch_published(facts, root))
+    check_here(facts, root)
 
 
 @pytest.fixture
@@ -485,7 +492,7 @@ def test_image_folders_that_are_not_whole_are_fetched_again(
     assert mirror.asked == ["Tiny-ImageNet-C.tar"]
     assert image.read_bytes() == whole
     assert len(list(image.parent.iterdir())) == 2
-    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    check_here(tiny, tmp_path / "root")
 
 
 def test_a_receipt_does_not_grow_with_the_images(tmp_path: Path, tiny: PublishedDataset) -> None:
@@ -507,7 +514,7 @@ def test_hidden_files_and_files_beside_the_archive_do_not_count(
     folder = tmp_path / "root" / "Tiny-ImageNet-C"
     (folder / "frost" / "1" / ".DS_Store").touch()
     (folder / "notes.txt").touch()
-    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    check_here(tiny, tmp_path / "root")
     assert mirror.asked == []
 
 
@@ -527,7 +534,7 @@ def test_receipts_of_earlier_versions_are_compared_by_the_number_of_files(
         _as_earlier_versions_wrote_it(root, archive)
     (root / "tiny-imagenet-200" / ".DS_Store").touch()
     (root / "Tiny-ImageNet-C" / "frost" / "2" / fakes.WNIDS[0] / "test_0.JPEG").unlink()
-    assert all("is here already" in line for line in fetch_published(tiny, root))
+    check_here(tiny, root)
     (root / "tiny-imagenet-200" / "wnids.txt").unlink()
     fetch_published(tiny, root)
     assert mirror.asked == ["tiny-imagenet-200.zip"]
@@ -553,7 +560,7 @@ def test_a_link_to_another_disk_is_replaced_and_what_it_leads_to_is_kept(
     link, elsewhere = tmp_path / "root" / "Tiny-ImageNet-C" / "frost", tmp_path / "elsewhere"
     link.rename(elsewhere)
     link.symlink_to(elsewhere)
-    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    check_here(tiny, tmp_path / "root")
     shutil.rmtree(elsewhere / "1")
     fetch_published(tiny, tmp_path / "root")
     assert mirror.asked == ["Tiny-ImageNet-C.tar"]
@@ -577,7 +584,7 @@ def test_what_is_here_is_found_in_a_folder_that_cannot_be_written(
     tmp_path: Path, tiny: PublishedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: pytest.fail("it writes"))
-    assert all("is here already" in line for line in fetch_published(tiny, tmp_path / "root"))
+    check_here(tiny, tmp_path / "root")
 
 
 def test_what_a_killed_process_had_unpacked_is_deleted_before_space_is_needed(

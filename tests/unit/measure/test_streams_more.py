@@ -175,7 +175,7 @@ def test_accuracies_of_a_hard_path_are_kept_for_what_they_depend_on(cell: Cell) 
 
 
 def test_each_step_of_the_hard_path_goes_to_the_lower_accuracy() -> None:
-    path = HardPath(falls, 0.0, tuple(FALLS), 3)
+    path, compared = HardPath(falls, 0.0, tuple(FALLS), 3), 0
     for step in range(100):
         here, there = path(step), path(step + 1)
         if (there.first, there.second) != (here.first, here.second):
@@ -186,6 +186,8 @@ def test_each_step_of_the_hard_path_goes_to_the_lower_accuracy() -> None:
         ]
         possible = [p for p in choices if p.first_severity >= 0 and p.second_severity <= 5]
         assert path.accuracy(step + 1) == min(map(falls, possible))
+        compared += len(possible) == 2
+    assert compared > 50
 
 
 def test_the_code_of_each_kind_counts() -> None:

@@ -530,6 +530,7 @@ def test_any_nested_state_comes_back(seed: int) -> None:
     owner.me = [owner]
     state, before = saved(owner), described(owner)
     assert described(copy.deepcopy(owner)) == before
+    disturbed = 0
     for _ in range(3):
         parts = [part for part in reachable(vars(owner)) if part is not owner]
         for _ in range(draw.randrange(1, 8)):
@@ -539,5 +540,7 @@ def test_any_nested_state_comes_back(seed: int) -> None:
                 disturb(draw, draw.choice(parts), parts)
         if draw.random() < 0.5:
             owner.later = draw.choice(parts)
+        disturbed += described(owner) != before
         state.restore(owner)
         assert described(owner) == before
+    assert disturbed

@@ -157,7 +157,9 @@ def test_an_earlier_refusal_of_what_did_not_run_does_not_hold(swept: Path, chang
 
 def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) -> None:
     change("ttabench/corruptions/constants.py: FOG")
-    assert all("is no function" in why for why in outcome_of(swept).refused.values())
+    refused = outcome_of(swept).refused
+    assert refused
+    assert all("is no function" in why for why in refused.values())
 
 
 def test_a_changed_module_of_another_package_is_refused_before_anything_runs(
@@ -260,6 +262,7 @@ def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -
         edit_environment(swept, name, value)
         outcome = outcome_of(swept)
         assert not outcome.same
+        assert outcome.left
         assert all(words in why for why in outcome.left.values())
     assert stale(swept) == {"tent"}
 
