@@ -492,13 +492,18 @@ def test_names_that_are_none(clean: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_a_wrong_request_is_refused_before_anything_is_written(clean: Path, tmp_path: Path) -> None:
-    for wrong in ({"corruptions": ["fgo"]}, {"severities": [6]}, {"seed": -1}, {"size": 48}, {"workers": -1}):
-        with pytest.raises(UserError):
-            generate(clean, root=tmp_path / "root", **{**SMALL, **wrong})
-    for what in ("corruptions", "severities"):
-        with pytest.raises(UserError, match=f"no {what} were given; name at least one"):
-            generate(clean, root=tmp_path / "other", **{**SMALL, what: []})
-    assert not (tmp_path / "other").exists()
+    for name, wrong, says in (
+        ("corruptions", ["fgo"], "unknown corruption 'fgo'; did you mean 'fog'"),
+        ("corruptions", [], "no corruptions were given; name at least one"),
+        ("severities", [6], "severity 6 of gaussian_noise; expected an integer from 1 to 5"),
+        ("severities", [], "no severities were given; name at least one"),
+        ("seed", -1, "seed -1; expected 0 or a positive integer"),
+        ("size", 48, "size 48; the corruptions have constants for 32, 64 and 224 pixels"),
+        ("workers", -1, "-1 workers; expected 0"),
+    ):
+        with pytest.raises(UserError, match=says):
+            generate(clean, root=tmp_path / "root", **{**SMALL, name: wrong})
+        assert not (tmp_path / "root").exists(), name
 
 
 def test_classes_are_sorted_whatever_the_file_system_says(

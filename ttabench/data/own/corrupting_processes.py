@@ -46,10 +46,10 @@ class Task:
         return f"{self.corruption}-{self.severity}.npy"
 
 
-def number_of_processes(workers: int | None, tasks: int) -> int:
+def number_of_processes(workers: int | None) -> int:
     if workers is not None and workers < 0:
         raise UserError(f"{workers} workers; expected 0 (this process) or more.")
-    return min(available_cores() if workers is None else workers, tasks)
+    return available_cores() if workers is None else workers
 
 
 def corrupted_files(tasks: Sequence[Task], processes: int) -> Generator[tuple[Task, str], None, None]:

@@ -90,6 +90,7 @@ def generate(
         for severity in severities:
             check_request(corruption, severity, seed)
     check_quality(jpeg)
+    processes = number_of_processes(workers)
     source, train = user_path(source), None if train is None else user_path(train)
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)
@@ -110,7 +111,7 @@ def generate(
         manifest = start(folder, content, clean_sets)
         todo = [task for task in tasks if not is_unchanged(task.file, folder, manifest)]
         done = len(tasks) - len(todo)
-        with closing(corrupted_files(todo, number_of_processes(workers, len(todo)))) as results:
+        with closing(corrupted_files(todo, min(processes, len(todo)))) as results:
             for task, sha256 in results:
                 done += 1
                 add_to_manifest(folder, {task.file: sha256})
