@@ -694,11 +694,17 @@ def test_a_manifest_with_a_published_name_is_refused(clean: Path, tmp_path: Path
         catalog.dataset(str(folder))
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"name": "x-local", "files": []}'])
-def test_a_broken_manifest_is_one_sentence(clean: Path, tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\xff", b"{}", b"[]", b'{"name": "x-local", "files": []}', b"[" * 100_000,
+        b'{"name": ' * 50_000,
+    ],
+)  # fmt: skip
+def test_a_broken_manifest_is_one_sentence(clean: Path, tmp_path: Path, content: bytes) -> None:
     folder = generate(clean, root=tmp_path, **SMALL)
-    (folder / "ttabench.json").write_text(content)
-    with pytest.raises(UserError):
+    (folder / "ttabench.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"ttabench\.json is damaged; delete the folder"):
         catalog.dataset(str(folder))
 
 

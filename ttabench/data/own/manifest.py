@@ -29,9 +29,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text())
         name, files = manifest["name"], manifest["files"]
+        if not isinstance(files, dict):
+            raise TypeError("files is no table")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path} is damaged; delete the folder and generate it again.") from None
-    if not isinstance(files, dict) or not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UserError(
             f"{path} has the name '{shortened(one_line(str(name)))}'; expected lower-case letters, digits, "
             f"'.', '_' and '-', and {SUFFIX} at the end. Generate the folder again."
