@@ -103,11 +103,18 @@ def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path, array: np.nd
         load_batch(path)
 
 
-@pytest.mark.parametrize("state", [b"(K\x01K\x02\x85(K\x00K\x00\x89U\x01xtb", b"(tb", b"NB"])
-def test_a_broken_array_is_an_error_message(tmp_path: Path, state: bytes) -> None:
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (b"(K\x01K\x02\x85K\x00\x89U\x01xtb", "was refused: it contains an array that is not made of plain"),
+        (b"(tb", "is not a CIFAR batch, or it is damaged"),  # an empty tuple
+        (b"Nb", "is not a CIFAR batch, or it is damaged"),  # None
+    ],
+)
+def test_a_broken_array_is_an_error_message(tmp_path: Path, state: bytes, says: str) -> None:
     head = b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     (tmp_path / "batch").write_bytes(head + state + b".")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=says):
         load_batch(tmp_path / "batch")
 
 
