@@ -65,9 +65,12 @@ def test_the_core_reaches_methods_and_reports_only_through_entry_points() -> Non
 
 
 LIGHT = (  # one after the other in one process: what is forbidden may not come with those before either
+    ("ttabench", ("torch", "pandas", "numpy")),
     ("ttabench_reports", ("torch", "pandas", "matplotlib", "rich")),
     ("ttabench.cli", ("torch", "pandas", "numpy", "rich.progress", "matplotlib")),
     ("ttabench.models.architectures.names", ("torch",)),
+    ("ttabench.models.training.plans", ("torch",)),
+    ("ttabench.models.checkpoints.cache", ("torch",)),
     ("ttabench.corruptions.names", ("torch", "cv2", "scipy")),
     ("ttabench.store", ("torch", "matplotlib")),
     ("ttabench_reports.evidence.stats", ("torch", "matplotlib")),
