@@ -363,13 +363,6 @@ def test_every_flipped_bit_is_noticed(store: Store, result: Result, other: Resul
     assert len(store.latest()) == 2
 
 
-def test_a_result_whose_environment_was_deleted_is_refused(store: Store, result: Result) -> None:
-    path = fill(store, result)
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
-    with pytest.raises(UserError, match=r"line 3, .* no environment stands before it"):
-        store.latest()
-
-
 def test_a_result_whose_code_was_deleted_is_refused(store: Store, result: Result) -> None:
     path = fill(store, result)
     lines = path.read_bytes().splitlines(keepends=True)
