@@ -12,9 +12,7 @@ from ttabench.paper.plan import Work, work_of
 
 WEIGHTS_MB = {"official/cct_7": 15}
 """Published weights: 3.76 million float32 numbers."""
-REHEARSAL = (
-    "With --scale 0.01, all of it takes about five minutes of a processor. A larger share takes longer."
-)
+REHEARSAL = "With --scale 0.01, all of it takes about five minutes on a CPU. A larger share takes longer."
 
 
 def show(asked: Asked) -> int:

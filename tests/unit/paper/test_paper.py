@@ -431,7 +431,7 @@ def test_a_dry_run_says_the_size_of_weights_and_the_time_of_a_rehearsal(
 ) -> None:
     options = ("--only", "table1,table3", "--dry-run", "--out", tmp_path / "out")
     weights = "weights of official/cct_7 for cifar10-c and cifar100-c, about 15 MB each."
-    minutes = "With --scale 0.01, all of it takes about five minutes of a processor."
+    minutes = "With --scale 0.01, all of it takes about five minutes on a CPU."
     whole = ttabench("paper", *options)
     assert weights in whole.out  # once, though two tables have them
     assert whole.out.count("official/cct_7 for") == 1
@@ -440,7 +440,7 @@ def test_a_dry_run_says_the_size_of_weights_and_the_time_of_a_rehearsal(
     assert minutes in small.out
     assert "weights of" not in small.out  # it has small networks, which are trained
     page = (Path(__file__).resolve().parents[3] / "docs" / "quantile.md").read_text()
-    assert "A rehearsal takes about five minutes of a processor." in page
+    assert "takes about five minutes on a CPU." in page
 
 
 def test_a_dry_run_subtracts_what_the_folder_holds(ttabench: Run, tmp_path: Path) -> None:
