@@ -19,48 +19,49 @@ REFUSED = 1
 def attest(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder with stale cells.")],
     old: Annotated[
-        Path | None, Option(metavar="CHECKOUT", help="The code before the change: run both side by side.")
+        Path | None,
+        Option(metavar="CHECKOUT", help="The code before the change. Both codes run side by side."),
     ] = None,
     accept_old: Annotated[
         bool,
-        Option("--accept-old", help="With --old: accept that branches of the old code did not run."),
+        Option("--accept-old", help="With --old: accept branches of the old code that did not run."),
     ] = False,
     other_operations: Annotated[
         bool,
         Option(
             "--other-operations",
-            help="With --old: the new code may do other torch operations; the stored bits decide.",
+            help="With --old: allow other torch operations, and compare with the stored bits.",
         ),
     ] = False,
     check: Annotated[
-        bool, Option("--check", help="Show again what is attested already, and store nothing.")
+        bool, Option("--check", help="Check the attested cells again, and store nothing.")
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="List which cells would be tried; run none.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="List the cells to run, and run nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Run a sample of stale cells again; where all bits are the same, the others count as fresh.
+    """Run a sample of stale cells again. If all their bits are as stored, the others count as fresh.
 
     A cell is stale after a change of the code that its number depends on. The sample has cells of each kind
-    that the change reaches, and every changed function has to run in it with all its branches. What agrees
-    is stored in DIR/attested.jsonl, and so is what disagrees: it is refused until the code changes. What did
-    not run may be tried again. Only the kind of machine that measured the results may attest them, and no
-    GPU. Where definitions refer to others than before, or a function has fewer branches, --old is needed.
-    Branches that others replaced are seen with --old alone.
+    that the change affects. Every changed function must run in the sample, with all its branches. If cells
+    agree, DIR/attested.jsonl stores this. If cells disagree, it stores this too, and they are refused until
+    the code changes again. If code did not run, you may try again. Without --old, this works only on the kind
+    of machine that measured the results, and not for results of a GPU. --old is needed if definitions refer
+    to others than before, or if a function has fewer branches. Replaced branches are noticed only with --old.
 
-    With --old, the sample runs with the old and with the installed code on this machine, whichever it is.
-    Both have to do the same torch operations with the same numbers. Branches of the old code that did not
-    run are refused too; read them, and accept them with --accept-old if no stored cell takes them.
+    With --old, the sample runs with the old and with the installed code, on any machine. Both must do the
+    same torch operations with the same numbers. Branches of the old code that did not run are refused too.
+    Read them, and accept them with --accept-old if no stored cell takes them.
 
-    Code that computes the same in another way, such as a faster one, does other operations. With --old and
-    --other-operations, the sample runs with the installed code, and its bits have to be those that are
-    stored. So only the kind of machine that measured the results may attest them. The old code shows what
-    definitions referred to; its branches do not run.
+    Code that computes the same result in another way, such as faster code, does other operations. With --old
+    and --other-operations, the sample runs with the installed code, and its bits must be the stored ones. So
+    this works only on the kind of machine that measured the results. The old code only shows what definitions
+    referred to; it does not run.
 
-    Whoever can write to DIR can forge a line of attested.jsonl. With --check, the sample is of the attested
-    cells, as if they were stale. No line about them is believed, and nothing is stored.
+    Everyone who can write to DIR can forge a line of attested.jsonl. --check runs a sample of the attested
+    cells as if they were stale. It ignores the lines about them, and stores nothing.
 
-    Exit code 0 if no stale cell with a number remains, or if --check shows all attested cells again; else 1.
-    2 for a mistake in the command. A dry run ends with 0.
+    Exit code 0 if no stale cell with a number remains, or if --check confirms all attested cells; else 1. 2
+    for a mistake in the command. A dry run ends with 0.
     """
     from contextlib import ExitStack
     from json import dumps

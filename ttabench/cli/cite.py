@@ -12,7 +12,9 @@ from typer import Argument, Option
 
 
 def cite(
-    results: Annotated[Path | None, Argument(metavar="DIR", help="Cite what a results folder used.")] = None,
+    results: Annotated[
+        Path | None, Argument(metavar="DIR", help="Cite what this results folder used.")
+    ] = None,
     methods: Annotated[
         str, Option(metavar="NAMES", help="Methods, with the settings used: sar,tent\\[statistics=median].")
     ] = "",

@@ -16,12 +16,12 @@ def compare(
         bool,
         Option(
             "--gate",
-            help="Fail, with exit code 1, where accuracy fell, a number was lost or a cell is missing.",
-            show_default="in CI, and with the options below but --json",
+            help="End with exit code 1 if accuracy fell, a number was lost or a cell is missing.",
+            show_default="set if CI is set, or one of the options below except --json",
         ),
     ] = False,
     subset: Annotated[
-        bool, Option("--subset", help="The candidate may lack cells: the gate takes those that both have.")
+        bool, Option("--subset", help="The candidate may lack cells: the gate uses those that both have.")
     ] = False,
     max_drop: Annotated[
         float | None, Option(metavar="POINTS", help="How many points a cell may fall.", show_default="1")
@@ -48,10 +48,10 @@ def compare(
 ) -> None:
     """Print the accuracies of two results side by side, and what may be the cause of a change.
 
-    With --gate, it prints which fell. Exit code 1 if the accuracy of a cell or a mean fell by more than its
-    bound, if a cell has no number any more, or if a cell is missing. It is a gate too where the variable CI
-    is set, and with an option that only a gate has. The test of --alpha needs to know which images were
-    right. A results folder stores that, a cells.csv does not: there, the bounds alone decide.
+    With --gate, it prints which accuracies fell. Exit code 1 if the accuracy of a cell or a mean fell by more
+    than its bound, if a cell has no number any more, or if a cell is missing. The variable CI, and every
+    option that only a gate has, have the same effect as --gate. The test of --alpha needs to know which
+    images were right. A cells.csv does not store this, so there the bounds alone decide.
     """
     import os
 

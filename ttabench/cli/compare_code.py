@@ -24,11 +24,15 @@ def compare_code(
         int, Option(metavar="COUNT", help="Images per batch; 0 = that of the first method.", min=0)
     ] = 0,
     batches: Annotated[int, Option(metavar="COUNT", help="How many batches; 0 = all.", min=0)] = 5,
-    seed: Annotated[int, Option(metavar="NUMBER", help="Of the order and of random numbers.", min=0)] = 0,
+    seed: Annotated[
+        int, Option(metavar="NUMBER", help="The seed of the order and of random numbers.", min=0)
+    ] = 0,
     tolerance: Annotated[
         float,
         Option(
-            metavar="NUMBER", help="Share of the largest value up to which differences are rounding.", min=0
+            metavar="NUMBER",
+            help="Differences up to this share of the largest value count as rounding.",
+            min=0,
         ),
     ] = 1e-4,
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",

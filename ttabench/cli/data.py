@@ -87,7 +87,7 @@ def show(
         int | None,
         Option(
             metavar="NUMBER",
-            help="Of the corruptions; 0 = all, a row for each corruption.",
+            help="The severity of the corruptions; 0 = all severities, in a row for each corruption.",
             show_default="the highest",
             min=0,
             max=5,
@@ -134,13 +134,13 @@ def generate(
     size: Annotated[
         int,
         Option(
-            metavar="PIXELS", help="Resize to 32, 64 or 224 pixels; 0 = to the nearest, if need be.", min=0
+            metavar="PIXELS", help="Resize to 32, 64 or 224 pixels; 0 = to the nearest, if needed.", min=0
         ),
     ] = 0,
     corruptions: Annotated[
         str, Option(metavar="NAMES", help="all (the 15), extra (the 4), every (the 19), or names.")
     ] = "every",
-    severities: Annotated[str, Option(metavar="NUMBERS", help="Out of 1 to 5.")] = "1,2,3,4,5",
+    severities: Annotated[str, Option(metavar="NUMBERS", help="Severities from 1 to 5.")] = "1,2,3,4,5",
     seed: Annotated[int, Option(metavar="NUMBER", help="The seed of the corruptions.", min=0)] = 0,
     frost: Annotated[
         Path | None,
@@ -152,14 +152,19 @@ def generate(
         int,
         Option(
             metavar="QUALITY",
-            help="Save corrupted images as JPEG first; ImageNet-C has 85. 0 = no JPEG.",
+            help="Compress corrupted images as JPEG with this quality, as in ImageNet-C (85); 0 = no JPEG.",
             min=0,
             max=100,
         ),
     ] = 0,
     workers: Annotated[
         int | None,
-        Option(metavar="COUNT", help="Processes; 0 = this one.", show_default="one per core", min=0),
+        Option(
+            metavar="COUNT",
+            help="Worker processes; 0 = run in this process.",
+            show_default="one per core",
+            min=0,
+        ),
     ] = None,
     root: Into = None,
 ) -> None:

@@ -17,8 +17,10 @@ def figure(
     context: typer.Context,
     name: Annotated[str, Argument(metavar="NAME", help="See --list.", show_default=False)] = "",
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("figures"),
-    arch: Annotated[str, Option(metavar="NAME", help="The classifier, trained if need be.")] = BENCH["arch"],
-    dataset: Annotated[str, Option(metavar="NAME", help="The dataset it classifies.")] = BENCH["dataset"],
+    arch: Annotated[
+        str, Option(metavar="NAME", help="The classifier. It is trained if it has no weights.")
+    ] = BENCH["arch"],
+    dataset: Annotated[str, Option(metavar="NAME", help="The dataset of the classifier.")] = BENCH["dataset"],
     corruption: Annotated[
         str,
         Option(
@@ -28,14 +30,14 @@ def figure(
         ),
     ] = BENCH["corruption"],
     checkpoint: Annotated[
-        str, Option(metavar="FILE", help="Weights for the architecture, in place of training.")
+        str, Option(metavar="FILE", help="Weights for the architecture, which is then not trained.")
     ] = BENCH["checkpoint"],
     normalize: Annotated[
         str,
         Option(
             metavar="NAME",
-            help="The normalisation of these weights: none, half, imagenet, cifar10 … "
-            "By default it is the dataset's; a network of your own gets pixels from 0 to 1.",
+            help="Normalisation that the network expects: none, half, imagenet, cifar10 … Default: that of "
+            "the dataset; for your own network, none (pixels from 0 to 1).",
         ),
     ] = BENCH["normalize"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
@@ -50,7 +52,7 @@ def figure(
         bool, Option("--list", help="List the figures and their options, or those of NAME.")
     ] = False,
 ) -> None:
-    """Compute a figure and write NAME.png and NAME.pdf, the same bytes each time.
+    """Draw a figure as NAME.png and NAME.pdf. The same command writes the same files.
 
     --arch, --dataset, --corruption, --checkpoint, --normalize and --device are for figures that show a
     classifier.

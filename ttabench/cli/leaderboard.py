@@ -12,7 +12,8 @@ def leaderboard(
     results: Annotated[
         list[Path],
         Argument(
-            metavar="DIR…", help="Results folders. If several hold a cell, the folder named first counts."
+            metavar="DIR…",
+            help="Results folders. If several have the same cell, the folder named first counts.",
         ),
     ],
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write the site to.")] = Path("site"),

@@ -19,12 +19,12 @@ def show(
         str,
         Argument(
             metavar="METHOD",
-            help="methods METHOD shows one in full, settings METHOD its settings; or tent[lr=0.1].",
+            help="methods METHOD describes one, settings METHOD lists its settings; or tent[lr=0.1].",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """What there is, what it needs, and where it comes from."""
+    """List methods, settings, architectures, datasets, corruptions or protocols, with what they need."""
     from ttabench.errors import UserError, unknown
 
     listings = {"archs": _archs, "datasets": _datasets, "corruptions": _corruptions,

@@ -9,8 +9,8 @@ from typer import Argument, Option
 
 
 def new(
-    name: Annotated[str, Argument(metavar="METHOD", help="Its name, as tables are to have it.")],
-    out: Annotated[Path, Option(metavar="DIR", help="The folder that gets the folder METHOD.")] = Path("."),
+    name: Annotated[str, Argument(metavar="METHOD", help="The name of the method, as tables show it.")],
+    out: Annotated[Path, Option(metavar="DIR", help="The folder in which METHOD is made.")] = Path("."),
 ) -> None:
     """Write a package with a method that works: the class, a test and the entry point.
 

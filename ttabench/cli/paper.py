@@ -12,21 +12,23 @@ from typer import Option
 def paper(
     context: typer.Context,
     only: Annotated[
-        str, Option(metavar="NAMES", help="Some tables and figures, see --list.", show_default="all")
+        str, Option(metavar="NAMES", help="Only these tables and figures, see --list.", show_default="all")
     ] = "",
     scale: Annotated[
         float,
         Option(
             metavar="SHARE",
-            help="Below 1: a rehearsal, with this share of images, corruptions, epochs; small networks.",
+            help="Below 1: a small trial, with this share of images, corruptions, epochs; small networks.",
         ),
     ] = 1.0,
     datasets: Annotated[
         str,
-        Option(metavar="NAMES", help="In place of the paper's, by name or path.", show_default="the paper's"),
+        Option(
+            metavar="NAMES", help="Replace the paper's datasets, by name or path.", show_default="the paper's"
+        ),
     ] = "",
     archs: Annotated[
-        str, Option(metavar="NAMES", help="In place of the paper's.", show_default="the paper's")
+        str, Option(metavar="NAMES", help="Replace the paper's networks.", show_default="the paper's")
     ] = "",
     recipe: Annotated[
         str,
@@ -37,7 +39,8 @@ def paper(
         ),
     ] = "",
     seeds: Annotated[
-        str, Option(metavar="NUMBERS", help="In place of the paper's tables.", show_default="0,1,2; 0")
+        str,
+        Option(metavar="NUMBERS", help="Seeds of the tables.", show_default="0,1,2; with a scale below 1: 0"),
     ] = "",
     precision: Annotated[str, Option(metavar="TYPE", help="float32, bfloat16 or tf32 (GPU).")] = "float32",
     out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("paper"),
@@ -49,18 +52,18 @@ def paper(
     per_gpu: Annotated[int, Option(metavar="COUNT", help="Workers per GPU.", min=1)] = 1,
     page: Annotated[
         bool,
-        Option("--page", help="Measure nothing: make the page of all that the folder has. With --out alone."),
+        Option("--page", help="Measure nothing, and make the page from what is stored. Only with --out."),
     ] = False,
     dry_run: Annotated[
         bool, Option("--dry-run", help="List what would be trained, downloaded, measured; run nothing.")
     ] = False,
     list_: Annotated[bool, Option("--list", help="List the tables and figures.")] = False,
 ) -> None:
-    """Measure the tables and figures of the quantile-matching paper, and set them beside its own numbers.
+    """Measure the tables and figures of the quantile-matching paper, and compare them with its numbers.
 
-    Trains what is missing, measures, draws, and writes paper.html and tables/paper.tex: ours, the paper's,
-    the difference, and what differs in setting. The same command run again goes on where it stopped. Exit
-    code 1 if a cell failed or a table could not be measured.
+    Trains missing networks, measures, draws, and writes paper.html and tables/paper.tex: our numbers, the
+    paper's, the difference, and which settings differ. If it stops, the same command goes on where it
+    stopped. Exit code 1 if a cell failed or a table could not be measured.
     """
     from ttabench.errors import UserError
     from ttabench.method.spelling import distinct_list

@@ -40,7 +40,7 @@ def report(
             "--format",
             metavar="NAMES",
             help=f"Some of {FORMATS.replace(',', ', ')}, published.",
-            show_default="each that the results allow, but for published",
+            show_default="all that the results allow, except published",
         ),
     ] = None,
     out: Annotated[
@@ -55,21 +55,21 @@ def report(
         str,
         Option(
             metavar="NAMES",
-            help="Only these and Source, in all settings; alignment: the methods of that family.",
+            help="Only these methods and Source, in all settings; alignment: the methods of this family.",
         ),
     ] = "all",
     rename: Annotated[
         list[str] | None,
         Option(
             metavar="IDENTIFIER=NAME",
-            help="Show a method, architecture or dataset by this name, e.g. my_method=Ours; repeatable.",
+            help="Show a method, architecture or dataset under this name, e.g. my_method=Ours. Repeatable.",
         ),
     ] = None,
     no_increase: Annotated[
-        bool, Option("--no-increase", help="Per-corruption tables without Increase rows.")
+        bool, Option("--no-increase", help="Leave out the Increase rows of tables by corruption.")
     ] = False,
     published: Annotated[
-        bool, Option("--published", help="Put published numbers of the same setting beside ours.")
+        bool, Option("--published", help="Show published numbers of the same setting beside ours.")
     ] = False,
     select: Annotated[
         str,
@@ -85,18 +85,18 @@ def report(
         Path | None,
         Option(
             metavar="DIR",
-            help="Times and memory from these results: a short sweep of the same with --workers 1, with "
-            "nothing beside.",
+            help="Take times and memory from this folder: a short sweep of the same cells with --workers 1, "
+            "on a machine that does nothing else.",
         ),
     ] = None,
     audit_published: Annotated[
         bool, Option("--audit-published", help="List the misprints of the published numbers; needs no DIR.")
     ] = False,
 ) -> None:
-    """Write cells.csv, and the tables and plots made from it. Several folders and files are read together.
+    """Write cells.csv, tables and plots of results. Several folders and files can be given.
 
-    Intervals and tests need results folders: a CSV file holds no per-image correctness. Warns of source
-    classifiers whose clean accuracy is close to chance, or far from the accuracy that their authors state.
+    Intervals and tests need results folders: a CSV file does not store which images were right. Warns if the
+    clean accuracy of a source classifier is close to chance, or far from what its authors state.
     """
     from ttabench.cli._folders import check_folder
     from ttabench.cli._table import screen

@@ -16,10 +16,12 @@ results = typer.Typer(no_args_is_help=True, help="Fetch and list published resul
 @results.command()
 def fetch(
     source: Annotated[
-        str, Argument(metavar="SOURCE", help="URL or path of an archive or a git repository, or a folder.")
+        str,
+        Argument(metavar="SOURCE", help="Address or path of an archive or a git repository, or a folder."),
     ],
     name: Annotated[
-        str, Option(metavar="NAME", help="What they are called here.", show_default="from SOURCE")
+        str,
+        Option(metavar="NAME", help="The name of these results on this machine.", show_default="from SOURCE"),
     ] = "",
     sha256: Annotated[str, Option(metavar="HEX", help="The SHA-256 that an archive must have.")] = "",
     replace: Annotated[bool, Option("--replace", help="Replace the results of this name.")] = False,

@@ -62,7 +62,7 @@ def sweep(
         Option(
             metavar="FILE",
             rich_help_panel=RUN,
-            help="A TOML file with these options, and rules; flags win over it.",
+            help="A TOML file with these options and rules. Options given here replace its own.",
         ),
     ] = None,
     protocol: Annotated[
@@ -70,14 +70,15 @@ def sweep(
         Option(
             metavar="NAME",
             rich_help_panel=GRID,
-            help="A usual protocol, such as wild:mixed or ttab: see `ttabench list protocols`. Flags win.",
+            help="A usual protocol, such as wild:mixed or ttab; see `ttabench list protocols`. Options given "
+            "here replace its own.",
         ),
     ] = "",
     dry_run: Annotated[
-        bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells and run nothing.")
+        bool, Option("--dry-run", rich_help_panel=RUN, help="List the cells, and run nothing.")
     ] = False,
     extend: Annotated[
-        bool, Option("--extend", rich_help_panel=RUN, help="Add to a results folder of another sweep.")
+        bool, Option("--extend", rich_help_panel=RUN, help="Add this sweep to a folder that has another.")
     ] = False,
     fail_fast: Annotated[
         bool, Option("--fail-fast", rich_help_panel=RUN, help="Stop at the first failed cell.")
@@ -92,11 +93,11 @@ def sweep(
     ] = False,
     **_of_table: Any,
 ) -> None:
-    """Cross methods × architectures × datasets × corruptions, and print the table.
+    """Run all combinations of methods, architectures, datasets and corruptions, and print a table.
 
-    Results appear in the folder as they come; the same command run again goes on where it stopped.
-    Source is always run, for comparison. Exit code 1 if a cell failed or was measured with other code
-    meanwhile, 2 for a mistake in the command.
+    Each result is stored at once. If the sweep stops, the same command goes on where it stopped. Source is
+    always run, for comparison. Exit code 1 if a cell failed, or was measured with other code because the code
+    changed meanwhile; 2 for a mistake in the command.
     """
     if schema:
         print(schema_text(), end="")

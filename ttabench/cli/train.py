@@ -26,13 +26,14 @@ def train(
     precision: Annotated[str, Option(metavar="TYPE", help="auto, float32 or bfloat16.")] = "auto",
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = "auto",
     workers: Annotated[
-        str, Option(metavar="COUNT", help="Classifiers at once: auto, or a number; 0 = this process.")
+        str,
+        Option(metavar="COUNT", help="Classifiers trained at once: auto or a number; 0 = in this process."),
     ] = "auto",
     threads: Annotated[
         int,
         Option(
             metavar="COUNT",
-            help="CPU threads per classifier, where its recipe sets none; 0 = cores / workers.",
+            help="CPU threads per classifier, if its recipe does not set them; 0 = cores / workers.",
             min=0,
         ),
     ] = 0,
@@ -40,20 +41,22 @@ def train(
         str,
         Option(
             metavar="NAME",
-            help="fast, paper or cross-entropy. With -portable behind it: the same weights on x86-64 "
+            help="fast, paper or cross-entropy. With -portable at the end: the same weights on all x86-64 "
             "processors with AVX2.",
         ),
     ] = "fast",
     no_mirror: Annotated[
         bool,
-        Option("--no-mirror", help="Mirror no images at random: for text, signs, and where left matters."),
+        Option(
+            "--no-mirror", help="Do not mirror images at random in training: for text, signs and the like."
+        ),
     ] = False,
-    force: Annotated[bool, Option("--force", help="Train again what is there already.")] = False,
+    force: Annotated[bool, Option("--force", help="Train again even if it is trained already.")] = False,
 ) -> None:
-    """Train a source classifier per architecture × dataset, and keep it in the cache.
+    """Train a source classifier for each architecture and dataset, and keep it in the cache.
 
-    Prints the clean accuracy, and where the model card and the learning curve are. A training that was
-    stopped goes on from the last epoch that was saved, which is at most half a minute and an epoch old.
+    Prints the clean accuracy, and where the model card and the learning curve are. If a training was stopped,
+    the same command goes on from the last saved epoch, which is at most half a minute and an epoch old.
     """
     from ttabench.data.catalog import check_names, dataset
     from ttabench.data.own.doubts import warn_of_doubts

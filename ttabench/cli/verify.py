@@ -19,9 +19,9 @@ SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 def verify(
     results: Annotated[Path, Argument(metavar="DIR", help="A results folder.")],
     sample: Annotated[
-        int, Option(metavar="COUNT", help="How many cells are drawn; all where there are fewer.", min=1)
+        int, Option(metavar="COUNT", help="How many cells are drawn; if there are fewer, all.", min=1)
     ] = 8,
-    seed: Annotated[int, Option(metavar="NUMBER", help="The seed of the draw.", min=0)] = 0,
+    seed: Annotated[int, Option(metavar="NUMBER", help="The seed with which cells are drawn.", min=0)] = 0,
     at_most: Annotated[
         float,
         Option(
@@ -38,17 +38,17 @@ def verify(
     ] = "",
     json: Annotated[bool, Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Draw stored cells, run them again with what is installed now, and compare.
+    """Draw some stored cells, run them again with the installed code, and compare.
 
-    On the same kind of machine with the same versions, every number has to be the same bit for bit. Elsewhere
-    and on a GPU, the correctness of up to 1 % of a cell's images, at least of one, may differ. Below a cell
-    is printed what changed since it was stored.
+    On the same kind of machine with the same versions, every number must be the same bit for bit. On another
+    kind of machine, and on a GPU, up to 1 % of a cell's images, or one image, may differ in whether they are
+    right. Below each cell, verify prints what changed since it was stored.
 
-    Exit code 0 if all agree, 1 if a cell does not, 2 for a mistake in the command. 3 if none differs but some
-    could not be compared, because on this other kind of machine, or on a GPU, the recipe trains other
-    weights. 4 if none differs but some were not run, because their data, their weights, their method or
-    the code of their network are not on this machine. 5 with --at-most if none differs but of some method
-    nothing was measured. Methods of which nothing was measured are named.
+    Exit code 0: all cells agree. 1: a cell differs. 2: a mistake in the command. 3: no cell differs, but some
+    could not be compared, because the recipe trains other weights on this kind of machine or on a GPU. 4: no
+    cell differs, but some were not run, because their data, weights, method or network are not on this
+    machine. 5, with --at-most: no cell differs, but no cell of some method was measured; these methods are
+    named.
     """
     from ttabench.errors import UserError, counted
     from ttabench.run.executors import Limits

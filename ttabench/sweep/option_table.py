@@ -55,12 +55,12 @@ class Option:
 _TABLE = (
     Option(
         "methods", "quantile,tent", "NAMES",
-        "Methods, with settings as in tent[norms=all]; all; or alignment: the methods of that family.",
+        "Names, with settings as in tent[norms=all]; all; or alignment: the methods of this family.",
         Names('["quantile", "tent"]'), "axis",
     ),
     Option(
         "archs", "resnet18,cct", "NAMES",
-        "Architectures; also timm/, torchvision/, hf/, robustbench/, official/NAME, mod:callable.",
+        "Architectures; also timm/, torchvision/, hf/, robustbench/ or official/NAME, or MODULE:CALLABLE.",
         Names('["resnet18", "cct"]'), "axis",
     ),
     Option(
@@ -77,7 +77,7 @@ _TABLE = (
         Numbers(1, 5, "[1, 3, 5]"), "axis",
     ),
     Option(
-        "seeds", "0", "NUMBERS", "Seeds: each cell is run once with each.",
+        "seeds", "0", "NUMBERS", "Each cell is run once with each of these seeds.",
         Numbers(0, 2**63 - 1, "[0, 1, 2]"), "axis",
     ),
     Option(
@@ -86,77 +86,83 @@ _TABLE = (
     ),
     Option(
         "reset", "", "WHEN",
-        "When methods are reset: per_corruption (usual), continual (never; usual for a long stream), "
-        "episodic (each batch), every(N) batches.",
+        "When methods are reset: per_corruption (default), continual (never; default for a long stream), "
+        "episodic (before each batch), or every(N) batches.",
         Choice(("", *RESETS), rf"every\({NUMBER}\)", "every(N) with N batches"), "method",
     ),
     Option(
         "order", "iid", "ORDER",
-        "Order of the images: iid, or dirichlet(δ), where a class comes in runs; with δ = 0 class by class.",
+        "Order of the images: iid, or dirichlet(δ): classes come in bursts; with δ = 0, class after class.",
         Choice(("iid",), rf"dirichlet\({NUMBER}\)", "dirichlet(δ) with δ ≥ 0"), "data",
     ),
     Option(
         "contamination", "", "SOURCE",
-        "Foreign images of unknown classes: noise(ε), DATASET(ε) or FOLDER(ε), with their share ε.",
+        "Add a share ε of foreign images of unknown classes: noise(ε), DATASET(ε) or FOLDER(ε).",
         Choice(("",), rf".+\({NUMBER}\)", "NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"), "data",
     ),
     Option(
-        "held_out", 0.0, "SHARE", "Score this share of the images only, and adapt on the others.",
+        "held_out", 0.0, "SHARE", "Score only this share of the images, and adapt to the others.",
         Number(below=1), "data",
     ),
     Option(
-        "batch_size", 0, "COUNT", "Images per batch; 0 = each method's own.", Count(), "method",
+        "batch_size", 0, "COUNT", "Images per batch; 0 = each method's own number.", Count(), "method",
     ),
     Option(
         "batch_rate", "official", "RULE",
-        "The learning rate at another batch size: official (scaled, where official scripts do so) or fixed.",
+        "Learning rate if --batch-size is not the method's own: official (scaled as in official scripts), "
+        "or fixed.",
         Choice(BATCH_RATES), "method",
     ),
     Option(
-        "epochs", 0, "COUNT", "Offline: passes over the images; 0 = each method's own.", Count(), "method",
+        "epochs", 0, "COUNT", "Passes of offline methods over the images; 0 = each method's own number.",
+        Count(), "method",
     ),
-    Option("limit", 0, "COUNT", "Only the first test images; 0 = all.", Count(), "data"),
+    Option("limit", 0, "COUNT", "Use only so many test images; 0 = all.", Count(), "data"),
     Option(
         "classes", "first", "RULE",
-        "Images that --limit means: first, or balanced (drawn, as many of each class; of imagenet-c always).",
+        "How --limit chooses images: first, or balanced (drawn, equally many per class; always for "
+        "imagenet-c).",
         Choice(CLASSES), "data",
     ),
     Option(
         "subset", "", "NAME",
-        "Number of images, drawn evenly over classes: 1000, or 1000@3 with seed 3. Of imagenet-c, also "
+        "Draw so many images, equally many per class: 1000, or 1000@3 with seed 3. For imagenet-c, also "
         "robustbench-5k, or a file of names.",
         Text("a number, robustbench-5k or a file"), "run",
     ),
-    Option("precision", "float32", "TYPE", "float32, bfloat16 or tf32 (GPU).", Choice(PRECISIONS), "data"),
+    Option(
+        "precision", "float32", "TYPE", "float32, bfloat16 or tf32 (only on a GPU).",
+        Choice(PRECISIONS), "data",
+    ),
     Option(
         "stream", "", "KIND",
         "One long stream: recurring(K), gradual, mixed, cdc(δ, rounds=K), or ccc(accuracy, length=…, "
-        "speed=…, baseline=ARCH). dirichlet(δ) is --order.",
+        "speed=…, baseline=ARCH). dirichlet(δ) is the same as --order.",
         Choice(("", "gradual", "mixed"), STREAM, STREAM_FORMS), "data",
     ),
     Option(
         "pace", 0.0, "NUMBER",
-        "Speed at which batches arrive, over that of Source; slower methods skip some. 0 = the stream waits.",
+        "Speed of the stream, relative to Source: slower methods skip batches. 0 = the stream waits.",
         Number(), "data",
     ),
     Option(
         "pace_ratio", "", "METHOD=RATIO",
-        "Compute ratios for --pace, separated by commas; those not given are measured.",
+        "Compute ratios for --pace, separated by commas. Ratios that you do not give are measured.",
         Text("METHOD=RATIO, …"), "data",
     ),
     Option(
-        "checkpoint", "", "FILE", "Weights for the architecture, in place of training.",
+        "checkpoint", "", "FILE", "Weights for the architecture, which is then not trained.",
         Text("a file"), "data",
     ),
     Option(
         "normalize", "", "NAME",
-        "The normalisation of these weights: none, half, imagenet, cifar10 … By default it is the dataset's; "
-        "a network of your own gets pixels from 0 to 1.",
+        "Normalisation that the network expects: none, half, imagenet, cifar10 … Default: that of the "
+        "dataset; for your own network, none (pixels from 0 to 1).",
         Text("a name"), "data",
     ),
     Option(
         "set", [], "METHOD.KEY=VALUE",
-        "Settings; several values, separated by commas, and several settings cross. Repeatable.",
+        "A setting. Separate several values by commas. All combinations of values are run. Repeatable.",
         Settings(), "data",
     ),
     Option("out", "results", "DIR", "The results folder.", Text("a folder"), "run"),
@@ -165,16 +171,17 @@ _TABLE = (
         Text("a name"), "run",
     ),
     Option(
-        "executor_options", "", "KEY=VALUE,…", "For this executor, such as partition=gpu,time=240 for slurm.",
+        "executor_options", "", "KEY=VALUE,…",
+        "Options of the executor, such as partition=gpu,time=240 for slurm.",
         Text("KEY=VALUE, …"), "run",
     ),
     Option(
-        "workers", "auto", "COUNT", "auto = one per core or GPU; 0 = this process.",
+        "workers", "auto", "COUNT", "Worker processes: auto = one per core or GPU; 0 = run in this process.",
         Count(word="auto"), "run",
     ),
     Option("device", "auto", "DEVICE", "auto, cpu, cuda, cuda:1 …", Text("a device"), "run"),
     Option(
-        "per_gpu", 1, "COUNT", "Workers on each GPU, for small nets.", Count(least=1), "run",
+        "per_gpu", 1, "COUNT", "Workers on each GPU; use more for small networks.", Count(least=1), "run",
     ),
     Option(
         "cell_timeout", 0.0, "SECONDS",
@@ -190,12 +197,12 @@ _TABLE = (
     ),
     Option(
         "scores", "cheap", "WHICH",
-        "Label-free scores: cheap, or all, with view consistency and source accuracy (more forward passes).",
+        "Label-free scores: cheap, or all: also view consistency and source accuracy (more forward passes).",
         Choice(SCORES), "run",
     ),
     Option(
         "overwrite", "stale", "WHAT",
-        "Compute again: never, failed, stale (failed, or made with other code), always.",
+        "Which stored cells to compute again: never, failed, stale (failed or stale ones), always (all).",
         Choice(OVERWRITE), "run",
     ),
     Option(
@@ -204,7 +211,7 @@ _TABLE = (
     ),
     Option(
         "shard", "", "I/N",
-        "Run the i-th of n slices, from 1; auto asks Slurm's array or torchrun which one.",
+        "Run only the i-th of n slices, from 1; auto reads i and n from Slurm or torchrun.",
         Choice(("", "auto"), "[1-9][0-9]*/[1-9][0-9]*", "I/N with 1 ≤ I ≤ N, e.g. 2/5"), "run",
     ),
 )  # fmt: skip
