@@ -51,19 +51,19 @@ def adapt(
     seed: int = 0,
     **settings: Any,
 ) -> Adapted:
-    """A network of your own under a test-time adaptation method. `model` itself is never changed.
+    """Put a test-time adaptation method around a network of your own. `model` itself is never changed.
 
     model       any image classifier that ends in a linear layer, or a :class:`Classifier`.
     method      a registered name, see :func:`ttabench.list_methods`.
     source      for methods that need source data: an iterable of batches of source images (b, 3, H, W) in
                 [0, 1], or of tuples that start with one, such as a DataLoader gives. Labels are not read.
                 A method that asks for some of the images gets a random subset, as in a sweep.
-    image_size  side of the images in pixels, to try the network once.
-    mean, std   per channel; what the network expects its images to be normalised with. Images are handed to
-                ttabench in [0, 1].
-    dataset     its name, where the method's paper has other settings for it, e.g. ``cifar100-c``.
-    seed        of the method's random numbers.
-    settings    of the method, e.g. ``lr=1e-3``; the others have their defaults.
+    image_size  side of the images in pixels; the network is tried once on images of this size.
+    mean, std   the normalisation per channel that the network expects. Pass images in [0, 1]: ttabench
+                normalises them.
+    dataset     the name of the dataset, e.g. ``cifar100-c``. Methods can have other settings for it.
+    seed        the seed of the method's random numbers.
+    settings    settings of the method, e.g. ``lr=1e-3``; the others have their defaults.
 
     Raises UserError on an unknown method or setting, and where the method cannot run on the network.
     """

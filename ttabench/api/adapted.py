@@ -29,15 +29,15 @@ class Adapted(nn.Module):
     >>> adapted = adapt(model, "tent", lr=1e-3)             # doctest: +SKIP
     >>> logits = adapted(x)                                 # doctest: +SKIP
 
-    It is an ``nn.Module``. ``to``, ``cuda`` and ``cpu`` move the method with all that it has learned;
-    another type than that of the network raises UserError. ``train`` and ``eval`` change nothing: the method
-    decides how its layers run and which parameters learn. ``state_dict`` has the networks of the method as
-    they are now, without the state of its optimiser: ``model.…``, and for example ``teacher.…``.
+    It is an ``nn.Module``. ``to``, ``cuda`` and ``cpu`` move the method with all that it has learned; they
+    raise UserError for another type than that of the network. ``train`` and ``eval`` change nothing: the
+    method decides how its layers run and which parameters learn. ``state_dict`` has the networks of the
+    method as they are now, without the state of its optimiser: ``model.…``, and for example ``teacher.…``.
 
     Random numbers come from a generator of its own, which starts from the seed of :func:`adapt`.
 
-    Every batch is looked at. On a GPU the host does not wait for that: the error about a wrong batch, but the
-    first, comes with the next call.
+    Every batch is checked. On a GPU, the host does not wait for this check. So the error about a wrong batch
+    is raised at the next call, except for the first batch.
 
     method   the method; ``method.model`` is the private copy of the network that it works on.
     """
@@ -69,8 +69,8 @@ class Adapted(nn.Module):
                 logits = self.method.adapt(_tracked(x))
         except CheckpointError:
             raise UserError(
-                f"{self.method.name} does in a forward pass what gradient checkpointing does not repeat; "
-                "switch checkpointing of the network off."
+                f"{self.method.name} cannot work with gradient checkpointing, which repeats parts of a "
+                "forward pass in another way; switch it off in the network."
             ) from None
         self._follow()
         return logits
@@ -120,8 +120,8 @@ class Adapted(nn.Module):
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Raises UserError: the method decides which parameters learn."""
         raise UserError(
-            f"{self.method.name} decides which parameters learn, and requires_grad_ would change it; "
-            "leave it out, or see the settings of the method."
+            f"{self.method.name} decides which parameters learn, so requires_grad_ cannot be called; use the "
+            "settings of the method instead."
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

@@ -37,13 +37,13 @@ PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 
 
 class Evaluation(scoring.Evaluation):
-    """What a method reached on a test set; printed in one line.
+    """The result of a method on a test set. It prints in one line.
 
     accuracy     in percent.
     correct      (N,) bool, in the order in which the images were given, for those that were scored.
     seconds      to adapt and score.
-    alarm        why the number may not be trusted, such as a collapse to few classes; "" if nothing is known.
-    calibration  how sure the predictions were: counts, right ones and confidences of bins.
+    alarm        why the number may be misleading, such as a collapse to few classes; "" if there is no alarm.
+    calibration  how confident the predictions were: counts, right ones and confidences of bins.
     windows      accuracy in the windows of a long stream; empty for `evaluate`.
     """
 
@@ -65,20 +65,20 @@ def evaluate(
     scored_classes: Sequence[int] = (),
     **protocol: Any,
 ) -> Evaluation:
-    """Score a method on images as a sweep does; it starts from the network as it was before any batch.
+    """Score a method on images as a sweep does. It starts from the network before any adaptation.
 
     images    (N, H, W, 3) uint8. Or, without `labels`, batches (images, labels) such as a DataLoader gives:
               images (b, 3, H, W) in [0, 1] with pixels of 8 bits, as torchvision's ToTensor makes them, not
-              normalised. All are read first: batches and order are then those of the protocol.
+              normalised. All are read first; then batches and order are those of the protocol.
     labels    (N,) whole numbers 0 … C−1; only the score sees them.
-    seed      of the order of the images, and of random numbers. A sweep with this seed gives the same number
-              if ttabench.adapt got this seed too.
+    seed      the seed of the order of the images and of random numbers. A sweep with this seed gives the same
+              number if ttabench.adapt got this seed too.
     scored_classes  the classes that predictions are chosen from, such as ``scored_classes`` of a dataset;
               () = all.
-    protocol  fields of :class:`ttabench.Protocol`: batch_size, mode, order, reset …; the method's own batch
-              size and mode where they are left out.
+    protocol  fields of :class:`ttabench.Protocol`: batch_size, mode, order, reset …; by default, batch size
+              and mode are the method's own.
 
-    Settings of torch that a program has made, such as the precision of matrix products, do not count here.
+    Settings of torch that your program has changed, such as the precision of matrix products, have no effect.
 
     Returns accuracy in percent, which images were right (N,), seconds, and an alarm ("" if there is none).
     Raises UserError on images, labels or a protocol that cannot be scored.
@@ -170,6 +170,6 @@ def _other_in_a_sweep(method: Method[Any], own: int, batch_size: int) -> str:
     changed = settings_for_batch(type(method), method.config, arch, own, batch_size)
     given = ", ".join(f"{name}={value!r}" for name, value in changed.items())
     return given and (
-        f"at batch size {batch_size}, a sweep takes {given}, and evaluate keeps that of batch size {own}; "
-        "pass the one that you want to ttabench.adapt"
+        f"at batch size {batch_size}, a sweep uses {given}; evaluate uses the value for batch size {own}. "
+        "Pass the value that you want to ttabench.adapt"
     )

@@ -49,8 +49,8 @@ def of_size(height: int, width: int, image_size: int) -> Iterator[None]:
         if image_size in (0, height) and height == width:
             raise
         raise UserError(
-            f"images have {width}×{height} pixels, and the network was tried with {image_size}: it cannot "
-            f"take them ({first_line(problem)}); resize them to {image_size}, or pass another image_size= to "
+            f"the network cannot take images of {width}×{height} pixels ({first_line(problem)}). It was "
+            f"tried with {image_size}: resize the images to {image_size}, or pass another image_size= to "
             "ttabench.adapt."
         ) from problem
 

@@ -64,8 +64,8 @@ def corrupt(
     corruptions of CIFAR-10-C-bar exist at 32 pixels only. Images of another size are resized to the nearest
     of these, corrupted there and resized back, and a warning says so.
 
-    jpeg   0, or the quality 1 … 100 that each corrupted image is saved as JPEG with. The published files of
-           ImageNet-C and Tiny ImageNet-C have 85, on top of the corruption.
+    jpeg   1 … 100: each corrupted image is saved as JPEG with this quality, as the published files of
+           ImageNet-C and Tiny ImageNet-C are (85). 0: no JPEG.
 
     Raises UserError.
     """

@@ -24,8 +24,8 @@ def check_label_type(given: DTypeLike, classes: int) -> None:
     values = int(np.iinfo(kind).max) + 1
     if kind.itemsize == 1 and classes > values:
         raise UserError(
-            f"labels are {kind}, which has {values} values, and the network has {classes:,} classes: labels "
-            f"from {values} on have become others; pass int64, from where they come from."
+            f"labels are {kind}, which has {values} values, but the network has {classes:,} classes: labels "
+            f"of {values} and more were changed; convert the original labels to int64."
         )
 
 

@@ -40,14 +40,14 @@ def run_sweep(
     extend: bool = False,
     **options: Any,
 ) -> pd.DataFrame:
-    """What ``ttabench sweep`` does; returns the cells of the sweep as a table.
+    """Run a sweep as ``ttabench sweep`` does, and return its cells as a table.
 
-    methods   names, perhaps with settings such as ``tent[lr=0.01]``; else those of the file, else quantile
-              and TENT.
-    archs     names; else those of the file, else ``resnet18`` and ``cct``.
-    config    a sweep file, as for ``--config``; the arguments of this function win over it.
-    out       the results folder; else that of the file, else ``results``.
-    extend    add to a results folder of another sweep.
+    methods   names, also with settings such as ``tent[lr=0.01]``. Default: those of the file, or quantile and
+              TENT.
+    archs     names. Default: those of the file, or ``resnet18`` and ``cct``.
+    config    a sweep file, as for ``--config``. Arguments of this function replace values of the file.
+    out       the results folder. Default: that of the file, or ``results``.
+    extend    add this sweep to the results folder of another one.
     options   those that a sweep file can have, with their defaults: datasets, corruptions, severities, seeds,
               mode, reset, order, limit, workers … Lists may be given as lists. ``set`` takes
               ``{"tent": {"lr": [0.01, 0.001]}}``, or texts such as ``["tent.lr=0.01,0.001"]``.
@@ -55,10 +55,10 @@ def run_sweep(
     Worker processes import the script that calls this function, so the call must stand under
     ``if __name__ == "__main__":``, unless ``workers=0``.
 
-    Settings of torch that a program has made, such as the precision of matrix products, do not count here.
-    Progress, and what an argument replaces in the file, are shown on stderr. Run again, it goes on where it
-    stopped. Raises UserError for a mistake; a cell that fails is a row whose status is ``failed``, with its
-    reason.
+    Settings of torch that your program has changed, such as the precision of matrix products, have no effect.
+    Progress, and which values of the file are replaced, are shown on stderr. If a sweep stopped, the same
+    call goes on. Raises UserError for a mistake. A cell that fails is a row with the status ``failed`` and
+    its reason.
     """
     from multiprocessing import current_process
 

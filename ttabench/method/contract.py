@@ -62,7 +62,7 @@ class Needs:
 
     gradient     the method computes gradients at test time.
     source_data  one of :data:`SOURCE_DATA`: the unlabelled source data that it must see.
-    source_statistics  the statistics among them, by the names of the functions of :class:`SourceData`,
+    source_statistics  the statistics that it uses, by the names of the functions of :class:`SourceData`,
                  e.g. ``("quantiles",)``. `ttabench list methods` shows them, and `ttabench conform` reports
                  requests for others.
     norm_layers  the model must have at least one of these kinds (see ``Architecture``).
@@ -139,9 +139,9 @@ class NoConfig:
 class SourceData(Protocol):
     """The unlabelled source data, as far as a method's `Needs.source_data` declares it.
 
-    Every request states the number of training images, `limit` (0 = all). It is computed in eval mode, and
-    the caller may change the returned tensors. Layers have their names in `classifier`. A request for more
-    than was declared raises PermissionError.
+    Every function takes the number of training images, `limit` (0 = all), and computes in eval mode. The
+    caller may change the returned tensors. Layers are named as in `classifier`. A request for data that was
+    not declared raises PermissionError.
 
     served  request → the number of images that it was computed from, for all requests so far.
     """
@@ -238,16 +238,16 @@ class Method(ABC, Generic[C]):
     restores       what it resets by itself, in addition to the protocol, for `ttabench list methods`.
     deviations     where this differs from the paper or its official code, and why.
     per_class      what it estimates for each class, such as "prototypes"; "" = nothing, or only with some
-                   settings. A sweep with few images of each class says so.
+                   settings. A sweep with few images of each class then warns.
     family         a group of methods in tables, e.g. "alignment": methods that align target features or
                    activations with the source's; "" = none.
     mode           "online" or "offline": the mode of the paper (protocol mode ``native``).
     batch_size     that of the paper or its official code for CIFAR; `imagenet_batch_size` for 1,000 classes
                    or more, if it differs; `online_batch_size` for the online mode of an offline method.
 
-    ``self.served`` holds the source data that :meth:`setup` requested, and their numbers of images.
-    ``self.counts`` counts what happens in one cell, for :meth:`alarms`: the harness clears it before each
-    cell, and :meth:`reset` does not change it. Adaptation must not depend on it.
+    ``self.served`` has the source data that :meth:`setup` requested, with the numbers of images. Count events
+    of a cell in ``self.counts``, for :meth:`alarms`: the harness clears it before each cell, and
+    :meth:`reset` does not change it. Adaptation must not depend on it.
     """
 
     name: ClassVar[str]
@@ -331,8 +331,8 @@ class Method(ABC, Generic[C]):
     def predict(self, x: Tensor) -> Tensor:
         """Logits (B, C) of a batch; no state changes. The default is a forward pass of `self.model`.
 
-        Offline and held-out protocols score it, and batches that a method skips at a pace. So a method that
-        computes its logits in another way in `adapt` has to write it, else these scores are without that way.
+        It is scored by offline and held-out protocols, and on batches that a method skips at a pace. If
+        `adapt` computes its logits in another way, write `predict` too; else these scores leave that out.
         """
         with torch.no_grad():
             return self.model(x)  # type: ignore[no-any-return]
@@ -340,8 +340,8 @@ class Method(ABC, Generic[C]):
     def known_score(self, logits: Tensor) -> Tensor | None:
         """The method's own certainty (B,) that images with these logits (B, C) are of known classes.
 
-        Higher is more certain; nothing changes and nothing is drawn. It is asked for in contaminated streams.
-        None, the default: the method has none, and its images are judged by softmax and energy alone.
+        Higher is more certain. It is called on contaminated streams. It must not change the method or draw
+        random numbers. None, the default: there is no such certainty; only softmax and energy are used.
         """
         return None
 

@@ -1,8 +1,8 @@
-"""Official code of a method, as its repository has it, as a method of ttabench.
+"""Use the official code of a method, unchanged, as a method of ttabench.
 
 Most repositories have the form ``model = configure_model(model)``, then ``method = Tent(model, optimizer)``,
-then ``logits = method(x)``. A subclass of :class:`Foreign` says how such an object is built around a network.
-Nothing of the official code is changed.
+then ``logits = method(x)``. A subclass of :class:`Foreign` builds such an object around a network. The
+official code is not changed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Foreign(Method[C]):
     official  where the code is from: the address of its repository, and the commit.
 
     After :meth:`setup`, ``self.code`` is what :meth:`build` returned. :meth:`reset` restores it bitwise, with
-    its optimiser and all other state; a reset of the official code is not used. A file of the official code
-    belongs into the package of the subclass: then results are stale once it changes. A warning names a file
-    elsewhere.
+    its optimiser and all other state; a reset of the official code is not used. Put files of
+    the official code into the package of the subclass: then results become stale when they change. A warning
+    names a file elsewhere.
 
     Two things are not the official code's, since the contract of a method needs them: images come in [0, 1],
     because the network contains its normalisation; and :meth:`predict`, which only offline and held-out
@@ -53,9 +53,9 @@ class Foreign(Method[C]):
     def build(self, model: nn.Module, source: SourceData | None) -> Any:
         """The official method around `model`, a private copy in eval mode.
 
-        Its parameters require gradients if ``needs.gradient``.
-        What it returns is called with a batch (B, 3, H, W) in [0, 1], and returns logits (B, C).
-        `source` is the source data that `needs` declares; it must not be kept.
+        The parameters of `model` require gradients if ``needs.gradient``. The returned object is called with
+        a batch (B, 3, H, W) in [0, 1], and returns logits (B, C). `source` is the source data that `needs`
+        declares; do not keep it.
         """
 
     def network(self) -> nn.Module:

@@ -1,8 +1,8 @@
 """What :meth:`Method.reset` does not restore, found before the first image.
 
-A reset puts copies in place of what a method had after `prepare`. A copy lacks some things without a word,
-and a function in it goes on with the originals: each number would be that of another method. What modules and
-classes hold is not looked at.
+A reset replaces what a method had after `prepare` by copies. Some things are missing in a copy without a
+warning, and a function in it still uses the originals. Then the numbers would be those of another method.
+What modules and classes hold is not checked.
 """
 
 from __future__ import annotations

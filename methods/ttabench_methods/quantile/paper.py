@@ -1,4 +1,4 @@
-"""Quantile matching in its paper's form, but for three points, which are settings of `quantile_strict`."""
+"""Quantile matching in its paper's form, except for three points, which are settings of `quantile_strict`."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def compare(variant: str, method: str) -> None:
     modes = [module.training for module in net.modules()]
     reason = REFUSED.get(variant) or (needs_of(method).gradient and WITHOUT_GRADIENT.get(variant))
     if method in NOT_REPEATED and variant == "checkpointing":
-        reason = "does in a forward pass what gradient checkpointing does not repeat"
+        reason = "cannot work with gradient checkpointing"
     if variant == "auxiliary head" and method in NEEDS_ALL_GRADIENTS:
         reason = "does not run in eval mode, such as an auxiliary head"
     if reason:

@@ -95,12 +95,8 @@ NAMED = {
     "layer 'hidden' of Deep has 7 outputs, and Deep returns 4 logits": (7, "hidden", lambda x: 3 * x),
     "layer 'fc' of Deep has 4 outputs, and Deep returns 2 logits": (7, "fc", lambda x: x[:, :2]),
     "layer 'idle' of Deep does not run; name the linear layer": (7, "idle", None),
-    "Deep changes which classes have the larger outputs of layer 'fc'": (
-        7,
-        "fc",
-        lambda x: x[:, [1, 0, 2, 3]],
-    ),
-    "Deep changes which classes have the larger outputs": (7, "fc", lambda x: x - x.mean(0)),
+    "Deep changes the order of the outputs of layer 'fc'": (7, "fc", lambda x: x[:, [1, 0, 2, 3]]),
+    "Deep changes the order of the outputs": (7, "fc", lambda x: x - x.mean(0)),
 }
 
 

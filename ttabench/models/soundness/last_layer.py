@@ -56,7 +56,7 @@ def check_last(classifier: Classifier, image_size: int, name: str) -> None:
     spread = ascending.amax(dim=1, keepdim=True) - ascending.amin(dim=1, keepdim=True)
     if (ascending.diff(dim=1) < -ROUNDING * spread).any():
         raise UserError(
-            f"{name} changes which classes have the larger outputs of layer '{classifier.last}', and methods "
-            "take these outputs for the logits; put an order of the classes, weights or a mean into the "
-            "weights of the layer."
+            f"{name} changes the order of the outputs of layer '{classifier.last}', but methods use these "
+            "outputs as the logits; put an order of the classes, weights or a mean into the weights of the "
+            "layer."
         )
