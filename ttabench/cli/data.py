@@ -192,14 +192,14 @@ def generate(
             on_progress=meter,
         )
     if order := classes_in_order(user_path(source)):
-        print(f"{printable(order)}. A network must have them in this order.")
+        print(f"{printable(order)}. The outputs of a network must have this order.")
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
     if size == 224 and not jpeg:
         print("The published images of ImageNet-C are JPEG files of quality 85; for such images: --jpeg 85.")
     if (folder / "train.npz").exists():
         print(
             "The sweep trains networks of ttabench on its training images. A small one takes minutes: "
-            "--archs resnet18_w8. One of your own is trained with ttabench train --archs MODULE:CALLABLE."
+            "--archs resnet18_w8. To train your own network: ttabench train --archs MODULE:CALLABLE."
         )
     else:
         print(

@@ -51,8 +51,9 @@ def noisy_labels(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) 
     ):
         return ""
     return (
-        f"; the network's mean confidence is {100 * float(confidence.mean()):.0f} %, and on the {len(surer)} "
-        f"images that it is surest of it is wrong nearly as often, with {int(found[surer].sum())} labels of "
-        f"classes that it holds for least likely: about {100 * min(noise, 1):.0f} % of the labels seem to "
-        "belong to other images; compare the order of labels and images"
+        f"; the network's mean confidence is {100 * float(confidence.mean()):.0f} %, but on the {len(surer)} "
+        "images with the highest confidence, it is wrong nearly as often as on the others, and "
+        f"{int(found[surer].sum())} of their labels are classes that it finds least likely: about "
+        f"{100 * min(noise, 1):.0f} % of the labels seem to belong to other images; compare the order of "
+        "labels and images"
     )

@@ -268,9 +268,9 @@ def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
         return {name: f"{name}[{subset}]" for name in datasets}
     if not any(name in SUBSETS for name in datasets):
         raise UserError(
-            f"--subset {subset} is no number of images, such as 500 or 500@3. Names and lists are of "
-            f"{', '.join(SUBSETS)}, and --datasets names {', '.join(datasets)}; give a number, or "
-            "another dataset."
+            f"--subset {subset} is no number of images, such as 500 or 500@3. Names and lists are only for "
+            f"{', '.join(SUBSETS)}, and --datasets is {', '.join(datasets)}; give a number, or another "
+            "dataset."
         )
     if os.sep in subset or subset.endswith(".txt") or user_path(subset).is_file():
         from ttabench.data.published.imagenet_subset import remember_list

@@ -118,9 +118,10 @@ def _say_if_not_whole(data: Dataset) -> None:
     plain, subset = split_subset(data.name)
     if subset.startswith("here-"):
         warnings.warn(
-            f"{plain}: the folder of corrupted images is not whole; measured on the {data.shifted_count():,} "
-            f"images of each corruption that are in it, as {data.name}.", stacklevel=2,
-        )  # fmt: skip
+            f"{plain}: the folder of corrupted images is incomplete; measured on the "
+            f"{data.shifted_count():,} images of each corruption that are in it, as {data.name}.",
+            stacklevel=2,
+        )
 
 
 def _check_distinct(models: Sequence[Model]) -> None:

@@ -38,9 +38,9 @@ def test_the_sweep_that_generate_prints_needs_only_what_was_generated(ttabench: 
     )  # fmt: skip
     assert made.code == 0, made
     order, ready, hint = made.out.splitlines()
-    assert order == "classes: 0 crow, 1 owl. A network must have them in this order."
+    assert order == "classes: 0 crow, 1 owl. The outputs of a network must have this order."
     _, _, command = ready.partition("is ready: ttabench ")
-    assert "--archs resnet18_w8. One of your own is trained with ttabench train" in hint
+    assert "--archs resnet18_w8. To train your own network: ttabench train" in hint
     listed = ttabench(*shlex.split(command), "--methods", "bn_stats", "--archs", "resnet18_w8", "--dry-run")
     assert listed.code == 0, listed
     assert listed.out.count("bn_stats") >= 4

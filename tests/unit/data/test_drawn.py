@@ -207,7 +207,7 @@ def test_options() -> None:
         ({"classes": "balanced"}, "--classes balanced draws the images that --limit counts; add --limit"),
         ({"datasets": "digits-c[60]", "limit": 5}, r"digits-c\[60\] is a subset already"),
         ({"datasets": "digits-c[60]", "limit": 5, "classes": "balanced"}, "is a subset already"),
-        ({"subset": "mine.txt"}, "are of imagenet-c, and --datasets names digits-c"),
+        ({"subset": "mine.txt"}, "are only for imagenet-c, and --datasets is digits-c"),
         ({"subset": "700"}, "digits-c has 600 test images"),
         ({"classes": "balance", "limit": 5}, "did you mean 'balanced'"),
     ],

@@ -211,7 +211,7 @@ def test_limit_and_subset_of_a_sweep(root: Path, tmp_path: Path, monkeypatch: py
         resolve(grid(subset="4", limit="2"))
     with pytest.raises(
         UserError,
-        match=r"--subset robustbench-5k is no number of images.*imagenet-c, and --datasets names digits-c",
+        match=r"--subset robustbench-5k is no number of images.*imagenet-c, and --datasets is digits-c",
     ):
         grid(subset="robustbench-5k", datasets="digits-c")
     assert grid(subset="4", datasets="imagenet-c,digits-c").datasets == ("imagenet-c[4]", "digits-c[4]")
@@ -227,7 +227,7 @@ def test_a_partial_download_says_what_is_there(root: Path, monkeypatch: pytest.M
     name = first_name_of(fog(root, 1))
     for severity in range(1, 5):
         (fog(root, severity) / name).unlink()
-    with pytest.warns(UserWarning, match=r"not whole; measured on the 5 images .* as imagenet-c\[here-5\]"):
+    with pytest.warns(UserWarning, match=r"incomplete; measured on the 5 images .* as imagenet-c\[here-5\]"):
         resolve(grid(severities="1"))
 
 

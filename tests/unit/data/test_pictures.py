@@ -71,7 +71,9 @@ def test_corruptions_are_held_against_the_clean_images(clean: Images, corruption
     order = np.random.default_rng(0).permutation(len(clean))
     assert "rows may be in another order" in found(clean, {level: made[level][order] for level in made})
     if corruption != "fog":  # too little is left of an image
-        assert "images at severity 5 are nearest to their own" in says(s5=made[5][order])
+        assert "images at severity 5 are most similar to the clean image of their row" in says(
+            s5=made[5][order]
+        )
     assert "severity 3 has the clean images themselves." in says(s3=clean)
     mostly = np.where((np.arange(100) % 5 > 0)[:, None, None, None], clean, made[3])
     assert "severity 3 has the clean images themselves, " in says(s3=mostly)
@@ -94,7 +96,7 @@ def test_verify_names_all_of_it(tmp_path: Path, clean: Images) -> None:
         " ".join(str(warning.message) for warning in told),
     ):
         assert "fog-5.npy is not read: fog.npy has all severities." in texts
-        assert "fog: severities 1, 2, 3, 4, 5 are" in texts
+        assert "per pixel at severities 1, 2, 3, 4, 5, but it should grow" in texts
         assert "snow: severity 1 has the clean images themselves." in texts
 
 
@@ -106,7 +108,7 @@ def test_folders_of_images_are_looked_at_when_a_sweep_starts(tmp_path: Path, cle
     }.items():
         for row, image in enumerate(images[:40]):
             fakes.write_image(tmp_path / part / f"{row % 2}" / f"{row:02}.png", image)
-    with pytest.warns(UserWarning, match="nearest to their own") as told:
+    with pytest.warns(UserWarning, match="most similar to the clean image") as told:
         resolve(asked(datasets=str(tmp_path), corruptions="fog,snow"))
     texts = " ".join(str(warning.message) for warning in told)
     assert "fog: only" in texts

@@ -41,10 +41,9 @@ def check_order_of_classes(test: Path, train: Path) -> None:
         index, name, expected = wrong
         array = train if folders[0] == test else test
         raise UserError(
-            f"class {index} of {folders[0]} is folder {name}, as its folders are sorted by name, and class "
-            f"{index} of {array} seems to be number {index}: one class index means two classes. Name the "
-            f"folders with zeros in front, {_padded(expected, name)} for {expected}, or give both sets as "
-            "arrays."
+            f"class {index} has two meanings: in {folders[0]} it is folder {name}, as folders are sorted "
+            f"by name, and in {array} it seems to be number {index}. Name the folders with zeros in front, "
+            f"{_padded(expected, name)} for {expected}, or give both sets as arrays."
         )
 
 
@@ -56,16 +55,16 @@ def labels_of_8_bits(labels: NDArray[np.int64], num_classes: int, file: Path) ->
     kind = label_type(file)
     if kind is None or kind.itemsize > 1:
         return ""
-    fix = "save them again as int64, from where they come from"
+    fix = "save the original labels as int64"
     if num_classes > VALUES_OF_8_BITS:
         return (
-            f"the labels in {file.name} are {kind}, which has 256 values, and there are {num_classes:,} "
-            f"classes: labels from 256 on have become others; {fix}"
+            f"the labels in {file.name} are {kind}, which has 256 values, but there are {num_classes:,} "
+            f"classes: labels of 256 and more were changed; {fix}"
         )
     if len(np.unique(labels)) == VALUES_OF_8_BITS:
         return (
-            f"the labels in {file.name} are {kind} and take all of its 256 values; if there are more than "
-            f"256 classes, labels from 256 on have become others: {fix}"
+            f"the labels in {file.name} are {kind} and use all of its 256 values; if there are more than 256 "
+            f"classes, labels of 256 and more were changed: {fix}"
         )
     return ""
 
@@ -106,9 +105,9 @@ def order_of_numbers(source: Path) -> list[str]:
     index, name, expected = wrong
     by_number = _by_number(class_folders(source))
     return [
-        f"class folders have numbers, and their order by name is not that of the numbers: class {index} is "
-        f"folder {name}, not {expected}. A network that was trained with this order, as torchvision's "
-        "ImageFolder has it, is right; for the order of the numbers, name the folders with zeros in front: "
+        f"class folders are sorted by name, not by number: class {index} is folder {name}, not {expected}. "
+        "This is right for a network that was trained with torchvision's ImageFolder, which has the same "
+        "order. For the order of the numbers, name the folders with zeros in front: "
         f"{', '.join(_padded(each, by_number[-1]) for each in by_number[:2])} …"
     ]
 

@@ -92,8 +92,8 @@ def _other_rows(sets: Mapping[int, Images], clean: Images, corruption: str) -> I
         least = OWN if level == mildest else 0 if corruption in HIDE else OWN_OF_EACH
         if share < least:
             yield (
-                f"only {100 * share:.0f} % of the images at severity {level} are nearest to their own clean "
-                "one; the rows may be in another order than the clean ones."
+                f"only {100 * share:.0f} % of the images at severity {level} are most similar to the clean "
+                "image of their row; the rows may be in another order than the clean ones."
             )
 
 
@@ -108,8 +108,9 @@ def _other_severities(sets: Mapping[int, Images], clean: Images, corruption: str
     if len(wrong) > 2 or (1, levels[-1]) in wrong:
         shown = ", ".join(f"{distance:.1f}" for distance in distances.values())
         yield (
-            f"severities {', '.join(map(str, levels))} are {shown} per pixel from the clean images, and this "
-            "should grow; the severities may be in another order, or in reverse."
+            f"the mean difference from the clean images is {shown} per pixel at severities "
+            f"{', '.join(map(str, levels))}, but it should grow; the severities may be in another order, or "
+            "in reverse."
         )
 
 

@@ -175,7 +175,7 @@ def check_same_names(data: ImageNetC, folders: Iterable[Path]) -> None:
     raise UserError(
         f"{data.name}: the corrupted folders do not hold the same images: {small} has "
         f"{counted(len(held[small]), 'image')} and {large} has {len(held[large]):,}, such as {lacking}, "
-        "which the first lacks; fetch the rest, or move the folder that is not whole away."
+        "which the first lacks; fetch the missing images, or move the incomplete folder away."
     )
 
 
@@ -226,8 +226,8 @@ def robustbench_names() -> list[str]:
     if file is None:
         raise UserError(
             f"the list {ROBUSTBENCH} comes with the package robustbench, which is not installed here: "
-            "pip install robustbench, in an environment of its own if its pins are in the way; or give the "
-            f"path of its {ROBUSTBENCH_FILE}."
+            "pip install robustbench, in a separate environment if its versions conflict with others; or "
+            f"give the path of its {ROBUSTBENCH_FILE}."
         )
     return read_list(file)
 

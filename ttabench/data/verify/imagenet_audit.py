@@ -28,7 +28,7 @@ class ImageNetAudit(FolderAudit):
             yield from super().run()
             return
         yield warning(
-            f"{self.folder} is not whole; a sweep measures the {counted(len(data.names), 'image')} of each "
+            f"{self.folder} is incomplete; a sweep measures the {counted(len(data.names), 'image')} of each "
             f"corruption that are in it, as {data.name}."
         )
         for done, (name, folder) in enumerate(data.pieces().items()):
