@@ -1045,7 +1045,7 @@ def test_settings_that_a_method_leaves_are_named_with_their_values() -> None:
         (SortsTheLogitsItGets, "known_score() changes the logits that it gets"),
         (
             DrawsItsCertainty,
-            "known_score() draws random numbers, so the number of the method would change with it",
+            "known_score() draws random numbers, which would change the results of the method",
         ),
     ],
 )

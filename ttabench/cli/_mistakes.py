@@ -88,7 +88,7 @@ def refuse_misread(root: Any, arguments: Sequence[str]) -> None:
         if value.partition("=")[0] in names or re.match(r"--[a-z]", value):
             raise UserError(
                 f"{name} has no value: {shortened(value)} looks like an option. Give {name} a value, or "
-                f"write {name}={shortened(value)} if it is meant."
+                f"write {name}={shortened(value)} if this is the value."
             )
         if name in given and not by_name[name].multiple:
             lists = by_name[name].metavar in LISTS

@@ -124,7 +124,7 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
         yield _line("stale", stale_cells(count, base, why.split("; ")))
     if left := progress.left_behind():
         which = ", ".join(f"{method} ({count})" for method, count in sorted(left.items()))
-        yield _line("stale", f"in no sweep of this folder, so that none measures them again: {which}")
+        yield _line("stale", f"in no sweep of this folder, so no sweep measures them again: {which}")
     if progress.running:
         rows = [_running(progress, one) for one in progress.running]
         yield from _table(("running now", "where", "for", "progress"), rows, most)
@@ -152,9 +152,9 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
         about = clock_left(seconds, known) or "less than a second"
         text = f"about {about}" if known else about
         if workers:
-            lines["left"] = f"{text} with {counted(workers, 'worker')} at work"
+            lines["left"] = f"{text} with {counted(workers, 'running worker')}"
         else:
-            lines["left"] = f"{text} of work for one worker, from the cells that are done; none is at work"
+            lines["left"] = f"{text} for one worker, estimated from the finished cells; no worker runs now"
     return lines
 
 

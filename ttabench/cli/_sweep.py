@@ -95,8 +95,8 @@ def run_sweep(grid: Grid, options: Mapping[str, Any], *, extend: bool, fail_fast
     if finished.shard != WHOLE:
         index, count = finished.shard
         console.print(
-            f"These are slice {index + 1} of {count}, and the table above shows only them. How far all "
-            f"{counted(finished.whole, 'cell')} are: ttabench status {out}"
+            f"The table above shows only slice {index + 1} of {count}. The state of all "
+            f"{counted(finished.whole, 'cell')}: ttabench status {out}"
         )
     console.print(f"Tables and plots of all cells in {out}: ttabench report {out}")
     return finished.unfinished

@@ -179,8 +179,8 @@ def row_order(case: Case) -> str:
         shares.append(float((moved < moved[row]).sum()) / (len(usual) - 1))
     if moved.isfinite().all() and moved.any() and sum(shares) < 0.75 * len(shares):
         return (
-            "where one image was exchanged for another one, its logits did not change more than those of "
-            "others; return the logits in the order of the images"
+            "when one image of a batch was replaced, its logits did not change more than those of the other "
+            "images; return the logits in the order of the images"
         )
     return ""
 
@@ -410,8 +410,8 @@ def _predicts_without(case: Case) -> str:
     if difference(before, snapshot(method.model)) or torch.allclose(adapted, predicted, atol=1e-4):
         return ""
     return (
-        "adapt() learns nothing in the network, and its logits are not those of the network, which offline "
-        "and held-out protocols score; write predict(), too"
+        "adapt() changes the logits outside the network, but offline and held-out protocols score predict(), "
+        "which only runs the network; write predict(), too"
     )
 
 
@@ -440,7 +440,7 @@ def certainty(case: Case) -> str:
         if not torch.equal(given, logits):
             return "known_score() changes the logits that it gets"
         if difference(generators, _generators()):
-            return "known_score() draws random numbers, so the number of the method would change with it"
+            return "known_score() draws random numbers, which would change the results of the method"
     return ""
 
 

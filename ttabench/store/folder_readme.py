@@ -46,7 +46,7 @@ def readme(contents: Contents, name: str) -> str:
     parts = [
         "# Results of ttabench", MARK,
         "Every cell is stored in `cells/`, with its protocol, code, environment and which images were right. "
-        "`plan.jsonl` has what was planned, `sweep*.toml` what was asked for.",
+        "`plan.jsonl` has the planned cells, and `sweep*.toml` the options of the sweeps.",
         "\n".join([_row(heads), _row(["---"] * len(heads)), *map(_row, contents.rows())]),
         f"**Code:** {_counted(contents.code)}.", f"**Machine:** {_counted(contents.machines)}.",
         "**Data:** " + " ".join(map(_origin, contents.datasets())),

@@ -89,7 +89,7 @@ def compare(record: Record, result: Result, now: Mapping[str, Any]) -> Check:
         verdict = "within"
     elif not notes:
         notes.append(
-            "nothing that is recorded changed: the record was altered, or the number varies by itself"
+            "nothing that is recorded has changed: the record was altered, or the number differs in each run"
         )
     return of_cell(stored, verdict, now=result.accuracy, differing=differing, exact=exact, notes=tuple(notes))
 

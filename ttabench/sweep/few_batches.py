@@ -42,7 +42,7 @@ def notes_on_few_batches(
             f"{max(1, images // EXAMPLE)}."
         )
     for batches, labels in too_slow.items():
-        yield f"{', '.join(labels)}: at this pace, only the first of {batches} batches is adapted to."
+        yield f"{', '.join(labels)}: at this pace, a method adapts only to the first of {batches} batches."
     for (reset, batches), labels in never_reset.items():
         are = "is 1 batch" if batches == 1 else f"are only {batches} batches"
         yield f"{', '.join(labels)}: --reset {reset} resets nothing, because there {are}."

@@ -32,8 +32,8 @@ def notes_on_few_classes(
         there, whole = len(np.unique(labels[:limit])), len(np.unique(labels))
         if there < whole:
             yield (
-                f"the first {limit:,} test images of {dataset} are of {there:,} of its {whole:,} classes: "
-                "they come class by class. Such an accuracy says nothing of the other classes. Add "
+                f"the first {limit:,} test images of {dataset} have only {there:,} of its {whole:,} classes, "
+                "because they come class by class. The accuracy says nothing about the other classes. Add "
                 "--classes balanced, or leave out --limit."
             )
 
@@ -58,8 +58,8 @@ def notes_on_few_of_each(
     for (dataset, images), labels in few.items():
         classes = classes_of(dataset)
         yield (
-            f"{dataset}: {images:,} images of {classes:,} classes are {images / classes:.2g} of each. What "
-            f"these methods estimate for each class has little to go by: {', '.join(labels)}."
+            f"{dataset}: {images:,} images of {classes:,} classes are {images / classes:.2g} per class. "
+            f"These methods estimate something for each class, from too few images: {', '.join(labels)}."
         )
 
 

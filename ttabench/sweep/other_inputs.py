@@ -13,10 +13,9 @@ from ttabench.models.model import Model
 from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda
 
-STAY = "Those stay, and tables show both; for tables of the new ones alone, choose another folder with --out."
+STAY = "The old cells stay, and tables show both. For tables of the new cells only, choose another --out."
 OWN = (
-    "If this is not what you want, let the callable load its weights or set a seed, or give them with "
-    "--checkpoint FILE."
+    "To avoid this, let the callable load its weights or set a seed, or give weights with --checkpoint FILE."
 )
 
 
@@ -34,19 +33,19 @@ def notes_on_other_inputs(agenda: Agenda, models: Iterable[Model], store: Store)
     todo = [_fields(cell.to_json()) for cell in agenda.todo]
     for (dataset,), count in _others(todo, stored, ("dataset",), "fingerprint"):
         yield (
-            f"the images or labels of {dataset} are not those of {counted(count, 'cell')} in {folder}, so "
-            f"its cells are new. {STAY}"
+            f"{counted(count, 'cell')} in {folder} had other images or labels of {dataset}, so its cells are "
+            f"measured anew. {STAY}"
         )
     for (dataset, foreign), count in _others(todo, stored, ("dataset", "contamination"), "foreign"):
         yield (
-            f"the foreign images of {foreign} are not those of {counted(count, 'cell')} in {folder}, so the "
-            f"cells of {dataset} beside them are new. {STAY}"
+            f"{counted(count, 'cell')} of {dataset} in {folder} had other foreign images of {foreign}, so "
+            f"these cells are measured anew. {STAY}"
         )
     own = {(model.name, model.measured.name) for model in models if isinstance(model, PythonModel)}
     for (arch, dataset), count in _others(todo, stored, ("arch", "dataset"), "checkpoint"):
         yield (
-            f"the weights of {arch} are not those of {counted(count, 'cell')} in {folder}, so its cells are "
-            f"new. {OWN if (arch, dataset) in own else STAY}"
+            f"{counted(count, 'cell')} in {folder} had other weights of {arch}, so its cells are measured "
+            f"anew. {OWN if (arch, dataset) in own else STAY}"
         )
 
 

@@ -54,6 +54,6 @@ def note_on_costs(cells: Iterable[Cell]) -> str:
     listed = sorted(ratios.items(), key=lambda one: -one[1])
     texts = [f"{label}: about {ratio:.0f} times Source" for label, ratio in listed]
     return (
-        f"{'; '.join(texts)}, on the networks of the reference results. On a smaller network it can be many "
-        "times that. The time left is shown as soon as Source has run."
+        f"{'; '.join(texts)}, on the networks of the reference results. On a smaller network, a ratio can be "
+        "many times larger. The time left is shown as soon as Source has run."
     )

@@ -61,7 +61,7 @@ def test_running_cells_with_where_since_when_and_how_far(
         output = ttabench("status", store.root)
         assert output.code == 0, output.err
         assert "6: 1 done, 2 running, 1 failed, 0 stale, 2 missing, 0 n/a" in output.out
-        assert "left          about 2:30 with 2 workers at work" in output.out
+        assert "left          about 2:30 with 2 running workers" in output.out
         (line,) = (line for line in output.out.splitlines() if str(seeds[2].cell) in line)
         assert f":{os.getpid()}" in line
         assert "400/1000, 25.0 %" in line
@@ -71,7 +71,7 @@ def test_running_cells_with_where_since_when_and_how_far(
         assert "NaN logits" in output.out
     output = ttabench("status", store.root)
     assert "6: 1 done, 1 failed, 0 stale, 4 missing, 0 n/a" in output.out
-    assert "left          about 5:00 of work for one worker" in output.out
+    assert "left          about 5:00 for one worker" in output.out
     assert "running now" not in output.out
 
 
@@ -322,7 +322,7 @@ def test_stale_cells_that_no_sweep_measures_again_are_counted(
 ) -> None:
     """As after a new default of a setting: the same sweep then has other cells."""
     other_code.changed(monkeypatch)
-    said = "in no sweep of this folder, so that none measures them again: tent (1)"
+    said = "in no sweep of this folder, so no sweep measures them again: tent (1)"
     assert said not in ttabench("status", store.root).out
     store.write_plan(planned(one.cell) for one in seeds[1:])
     output = ttabench("status", store.root).out

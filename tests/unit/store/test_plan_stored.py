@@ -42,7 +42,7 @@ def test_what_is_missing_is_known_without_torch(store: Store, ttabench: Run) -> 
     shard.write_bytes(b"".join(lines))
     output = ttabench("status", store.root)
     assert "cells         6: 3 done, 0 failed, 0 stale, 1 missing, 2 n/a" in output.out
-    assert "of work for one worker" in output.out
+    assert " for one worker" in output.out
     code = (
         "import sys; from ttabench.cli._progress_of import Progress; from ttabench.store import Store; "
         f"from pathlib import Path; rows = Progress(Store.at(Path({str(store.root)!r}))).rows(); "

@@ -44,4 +44,4 @@ def test_a_reset_after_the_last_batch_is_noted(cell: Cell, images: int, noted: b
 def test_a_pace_that_leaves_one_batch_to_adapt_to_is_noted(cell: Cell, ratio: float, noted: bool) -> None:
     """Of five batches of 20 images, each fourth is the first and the last; each fifth is the first."""
     paced = notes(cell, 100, batch_size=20, pace=1.0, pace_ratio=ratio)
-    assert paced == (["tent: at this pace, only the first of 5 batches is adapted to."] if noted else [])
+    assert paced == (["tent: at this pace, a method adapts only to the first of 5 batches."] if noted else [])

@@ -32,8 +32,8 @@ def notes(cells: list[Cell], labels: np.ndarray | None) -> list[str]:
 
 def test_images_class_by_class_are_noted_once_for_each_limit(cell: Cell) -> None:
     first, second = notes([limited(cell, 11), limited(cell, 11), limited(cell, 30)], BY_CLASS)
-    assert first.startswith("the first 11 test images of digits-c are of 2 of its 4 classes")
-    assert second.startswith("the first 30 test images of digits-c are of 3 of its 4 classes")
+    assert first.startswith("the first 11 test images of digits-c have only 2 of its 4 classes")
+    assert second.startswith("the first 30 test images of digits-c have only 3 of its 4 classes")
 
 
 @pytest.mark.parametrize("limit", [0, 31, 40, 50])
@@ -59,7 +59,7 @@ def test_a_sweep_notes_it_for_class_folders(cell: Cell, tmp_path: Path) -> None:
         cells = [replace(limited(cell, limit), dataset=data.name, method="source")]
         said[limit] = _notes(sweep, SimpleNamespace(todo=cells))  # type: ignore[arg-type]
     (note,) = said[3]
-    assert f"the first 3 test images of {data.name} are of 1 of its 2 classes" in note
+    assert f"the first 3 test images of {data.name} have only 1 of its 2 classes" in note
     assert said[4] == []
 
 
@@ -86,7 +86,7 @@ def of_each(cells: list[Cell], images: int, classes: int) -> list[str]:
 def test_few_images_of_each_class_are_noted_for_what_is_estimated_from_them(cell: Cell) -> None:
     cells = [replace(cell, method=name, label=name) for name in ("source", "tent", "t3a", "lame", "t3a")]
     (note,) = of_each(cells, 1000, 1000)
-    assert note.startswith("digits-c: 1,000 images of 1,000 classes are 1 of each.")
+    assert note.startswith("digits-c: 1,000 images of 1,000 classes are 1 per class.")
     assert note.endswith(": t3a (prototypes), lame (which images of a batch are alike).")
 
 

@@ -62,7 +62,7 @@ class Loggers:
 
 
 def _warn(name: str, problem: Exception) -> None:
-    more = "It gets no more of this sweep; the results folder has all results."
+    more = "No more results of this sweep are sent to it; the results folder has all results."
     warnings.warn(f"--log {name}: {_reason(problem)}. {more}", stacklevel=3)
 
 
