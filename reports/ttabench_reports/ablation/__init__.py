@@ -29,8 +29,8 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     if not crossings:
         why = f" ({'; '.join(reasons)})" if reasons else ""
         raise NothingToReport(
-            f"no method ran under several values of one setting, or of two that cross{why}; sweep with "
-            "--set method.setting=value,value to make an ablation."
+            f"no method ran with several values of one setting, or with all combinations of two{why}; sweep "
+            "with --set method.setting=value,value to make an ablation."
         )
     paths: list[Path] = []
     made: list[Sheet] = []

@@ -87,7 +87,7 @@ def _footer(ablation: Ablation) -> str:
         "Bold: the best result, and results that do not differ from it significantly (paired test, 5\u00a0%, "
         "Holm-corrected)"
     )
-    best = bold if tested else "Bold: the best result, ties as printed"
+    best = bold if tested else "Bold: the best result, and results with the same printed number"
     rows = list(ablation.rows.values())
     return words.join(
         f"{best}. Underlined: the second best.",

@@ -110,7 +110,7 @@ def _warn_of_replaced(frame: pd.DataFrame) -> None:
     counts = ", ".join(f"{n} of {place}" for place, n in sorted(last.items()))
     warnings.warn(
         f"{counted(same.ngroups, 'cell')} in more than one of these results, {unlike.sum()} with other code "
-        f"or numbers; what was measured last counts, and of unknown age what is named last: {counts}.",
+        f"or numbers. The last measured one is used, or if times are unknown, the one named last: {counts}.",
         stacklevel=2,
     )
 

@@ -152,8 +152,8 @@ def _twins(word: str, count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"the {word} has {counted(count, 'cell')} more than once (other settings, weights, data or "
-        "compute ratio); the latest of those that both sides have counts, else the latest."
+        f"the {word} has {counted(count, 'cell')} more than once (other settings, weights, data or compute "
+        "ratio). The latest one that both sides have is used; if there is none, the latest one."
     ]
 
 

@@ -72,4 +72,4 @@ def _counts(comparison: Comparison) -> str:
     text += f" and {neither} without a number on both sides" if neither else ""
     for word, count in alone.items():
         text += f"; {count} {ALONE[word].format(*comparison.names)}" if count else ""
-    return f"{text}. A gate, which fails where accuracy fell: --gate."
+    return f"{text}. To fail if accuracy fell: --gate."

@@ -76,9 +76,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
 def nothing(recorded: Sequence[str]) -> str:
     """That the cards do not differ, and in what: `recorded` is what both sides hold."""
     what = f" ({', '.join(recorded)})" if recorded else ""
-    return (
-        f"Nothing recorded differs between the two{what}: the cause is in what is not recorded, or in chance."
-    )
+    return f"Nothing that is recorded differs between the two{what}: the cause is not recorded, or is chance."
 
 
 def causes(comparison: Comparison, limit: int) -> list[RenderableType]:
@@ -89,7 +87,7 @@ def causes(comparison: Comparison, limit: int) -> list[RenderableType]:
         return []
     lines = first_lines(comparison.causes, len(comparison.causes), limit)
     return [
-        Text("What may have moved them", "bold"), *(lines or [Text(f"  {nothing(comparison.recorded)}")])
+        Text("What may have changed them", "bold"), *(lines or [Text(f"  {nothing(comparison.recorded)}")])
     ]  # fmt: skip
 
 
@@ -99,7 +97,9 @@ def smallest_fall(comparison: Comparison) -> str:
     if points != points:
         return ""
     beyond = max(points, comparison.bounds.max_drop)
-    return f"With these images, a fall of less than {beyond:.2f} points in a typical cell is not found."
+    return (
+        f"With these images, the test cannot find a fall of less than {beyond:.2f} points in a typical cell."
+    )
 
 
 def counts(comparison: Comparison) -> str:

@@ -53,8 +53,8 @@ def doubt(row: Row) -> str:
     if row.kind != "source" or math.isnan(ratio) or round(abs(ratio / passes - 1), 4) <= TRUSTED:
         return ""
     return (
-        f"Source itself has C = {ratio:.2f} and not {passes:g}. Other work ran beside, or a pass is too "
-        "short to be timed. Every C of this network may be off by as much"
+        f"Source itself has C = {ratio:.2f} and not {passes:g}. Other work ran at the same time, or a pass "
+        "is too short to be timed. Every C of this network may be wrong by as much"
     )
 
 

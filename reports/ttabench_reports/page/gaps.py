@@ -48,7 +48,7 @@ def _planned(absent: Sequence[Any]) -> list[Gap]:
         Gap(
             "missing", tuple(naming.method(one.method) for one in members), naming.arch(arch),
             (naming.where(naming.dataset(dataset), severity),), _titles(corruptions),
-            sum(one.cells for one in members), "planned, not measured yet; the same sweep goes on with it",
+            sum(one.cells for one in members), "planned, not measured yet; run the same sweep again",
         )
         for (arch, dataset, severity, corruptions), members in groups.items()
     ]  # fmt: skip

@@ -65,6 +65,6 @@ def _beside(ours: Ours) -> Iterator[str]:
             offline = [f"{naming.method(name)} {known[name]:.1f}" for name in FORMS if name in known]
             yield (
                 f"{_where(ours, dataset, arch)}: {' and '.join(offline)}, after all images were "
-                f"seen. Of the methods that see each image once, {naming.method(best)} has most, "
+                f"seen. Of the methods that see each image once, {naming.method(best)} has the highest mean, "
                 f"{known[best]:.1f}."
             )

@@ -82,9 +82,9 @@ def _cost_plot(table: Table, cost: str, panels: Sequence[tuple[str, Sequence[Row
     label, meaning = AXES[cost]
     figure.text(0.5 * (1 + (LEFT - RIGHT) / WIDTH), 0, label, ha="center", va="bottom")
     caption = (
-        f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other one of "
-        f"their mode surpasses in both{'' if few else '; these and Source are named'}. Square: Source. "
-        f"Circles and full line: online. Diamonds and dashed line: offline. {flags(rows)}"
+        f"Mean accuracy (%) on {table.heading} against {meaning}. Lines: methods that no other method "
+        f"of their mode surpasses in both{'' if few else '; only these and Source are named'}. Square: "
+        f"Source. Circles and full line: online. Diamonds and dashed line: offline. {flags(rows)}"
         f"{words.join(said, protocol(table))}"
     )
     return Drawing("cost", table.title, f"Accuracy against cost: {table.heading}", caption, figure)

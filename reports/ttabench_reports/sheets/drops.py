@@ -17,7 +17,7 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
 WHOLE = "On clean images predictions are chosen from all classes."
-LIMITED = "Accuracy on clean images is that of all test images; of corrupted ones there are only some."
+LIMITED = "The accuracy on clean images is over all test images; that under corruption is over some of them."
 
 
 def drops(report: Report) -> Iterator[Sheet]:

@@ -17,10 +17,10 @@ HEADS = (
 )  # fmt: skip
 FOOTER = (
     "Below Source: share of the windows of the stream in which the method is below Source (%). Last tenth: "
-    f"points above Source in the last tenth of the windows; a dash: there are fewer than {TENTH}. First "
-    "collapse: test images before the first window in which the accuracy is less than "
-    f"{COLLAPSED:.0%} of Source's, in any seed, but for a last one with less than half of the images; a "
-    "dash: there is none."
+    f"points above Source in the last tenth of the windows; a dash: there are fewer than {TENTH} windows. "
+    "First collapse: test images before the first window, of any seed, in which the accuracy is less than "
+    f"{COLLAPSED:.0%} of Source's; a last window with less than half of the images does not count; a dash: "
+    "there is no such window."
 )
 
 

@@ -22,15 +22,17 @@ RANKED = (
     "5\u00a0%, Holm-corrected). Underlined: the second best and its ties, if above Source."
 )
 PLAIN = (
-    "Bold: the best result of a model, ties as printed. Underlined: the second best and its ties, if above "
-    "Source."
+    "Bold: the best result of a model, and results with the same printed number. Underlined: the second best "
+    "and its ties, if above Source."
 )
 FEW_SEEDS = range(stats.LEAST_SEEDS, 6)
 WEAK = "With so few seeds the test is weak: even a large difference may count as a tie."
 SEPARATELY = "Online and offline rows (†) are ranked separately."
 TOGETHER = "Rows of different batch sizes are ranked together."
-AS_PRINTED = "Where nothing can be tested, as over a long stream, ties are as printed."
-NOT_TESTED = "Some rows could not be tested against the best: that they are not bold says nothing."
+AS_PRINTED = "Where nothing can be tested, as on a long stream, only equal printed numbers are ties."
+NOT_TESTED = (
+    "Some rows could not be tested against the best; they may be as good as the best, though not bold."
+)
 UNRANKED = "Published rows and numbers over fewer seeds are not ranked."
 GIVEN = f"{had.LEGEND}."
 NO_NUMBER = "A dash in a column of numbers: there is no such number."

@@ -28,7 +28,7 @@ def costs(report: Report) -> RenderableType:
     """The table of costs. Raises NothingToReport where no cell has a cost."""
     sheet = cost(report)
     if sheet is None:
-        raise NothingToReport("no cell has its cost; these results are of an earlier version, sweep again.")
+        raise NothingToReport("no cell has a cost: an earlier version made these results; sweep again.")
     return render(sheet)
 
 

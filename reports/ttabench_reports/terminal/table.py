@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttabench.store import Store
 
 MOST_ROWS = 40
-DIFFERENCES = "Increase: points above Source. Drop: points below clean images. Of the printed numbers."
+DIFFERENCES = "Increase: points above Source. Drop: points below clean images. From the printed numbers."
 # (decimals of accuracies, decimals of increases) per corruption, from wide to narrow; means keep theirs.
 PRECISIONS = ((1, 1), (1, 0), (0, 0))
 
@@ -89,7 +89,7 @@ def _had(table: Table) -> str:
                 official[row.name] = None
     texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
     had = (
-        f"What methods saw beside one pass over the test images: {'; '.join(texts)}."
+        f"What methods saw in addition to one pass over the test images: {'; '.join(texts)}."
         if texts
         else "No method saw source data, or the test images more than once."
     )

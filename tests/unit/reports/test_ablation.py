@@ -276,7 +276,7 @@ def test_values_are_told_apart_by_kind() -> None:
 
 
 def test_an_ordinary_sweep_has_none(tmp_path: Path) -> None:
-    with pytest.raises(NothingToReport, match="no method ran under several values"):
+    with pytest.raises(NothingToReport, match="no method ran with several values"):
         ablation.write(cells(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -325,6 +325,6 @@ def test_why_there_is_none_is_told_only_to_who_asked(
     assert "ablation" not in output.out + output.err
     output = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
     assert output.code == 2
-    assert "no method ran under several values of one setting" in output.err
+    assert "no method ran with several values of one setting" in output.err
     output = ttabench("report", store.root, "--format", "plots,ablation", "--out", tmp_path / "both")
     assert (output.code, list((tmp_path / "both").glob("*.png"))) == (2, [])  # before the plots are drawn

@@ -244,8 +244,8 @@ def test_the_latest_of_twins_counts_and_is_said() -> None:
     outcome = compare(frame, pd.concat([frame, old]))
     assert not outcome.failed
     assert outcome.warnings[0] == (
-        "the candidate has 90 cells more than once (other settings, weights, data or compute ratio); "
-        "the latest of those that both sides have counts, else the latest."
+        "the candidate has 90 cells more than once (other settings, weights, data or compute ratio). "
+        "The latest one that both sides have is used; if there is none, the latest one."
     )
 
 
@@ -472,7 +472,7 @@ def test_the_typical_smallest_fall_is_at_the_level_of_one_of_the_tests() -> None
 
 def test_the_smallest_fall_that_could_be_shown_is_said() -> None:
     outcome = replace(compare(cells(), cells()), smallest_fall=3.0)
-    found = "With these images, a fall of less than 3.00 points in a typical cell is not found."
+    found = "With these images, the test cannot find a fall of less than 3.00 points in a typical cell."
     assert found in printed(outcome)
-    assert "is not found" not in printed(compare(cells(), cells()))  # without images there is no test
+    assert "the test cannot find" not in printed(compare(cells(), cells()))  # without images there is no test
     assert json.loads(as_json(outcome))["smallest_fall"] == 3.0

@@ -124,7 +124,7 @@ def test_everything_that_a_terminal_shows() -> None:
     assert words(shown[11])[5:] == ["snow,", "seed", "0", "75.00", "75.50", "+0.50", "–"]
     assert shown[12:17] == [
         "Cells that lost their number: 1", f"  {LOST}", "Missing cells: 1", f"  {GONE}",
-        "What may have moved them",
+        "What may have changed them",
     ]  # fmt: skip
     assert shown[17:] == [
         f"  {nothing(('settings', 'data', 'weights'))}",
@@ -147,7 +147,7 @@ def test_how_it_looks() -> None:
     assert [[row.style for row in table.rows] for table in tables] == [["bold"], ["bold"], [""]]
     texts = [part for part in parts if isinstance(part, Text)]
     bold = [str(part) for part in texts if part.style == "bold"]
-    assert bold == ["Cells that lost their number: 1", "Missing cells: 1", "What may have moved them"]
+    assert bold == ["Cells that lost their number: 1", "Missing cells: 1", "What may have changed them"]
     assert [str(part) for part in texts if part.style == "yellow"] == ["warning: careful"]
     assert [str(span.style) for span in texts[-1].spans] == ["bold red"]
     (passed,) = render(compare(cells(), cells())).renderables  # type: ignore[union-attr]
@@ -174,7 +174,7 @@ def test_warnings_and_causes_are_a_line_each() -> None:
     other = cells(("tent",), ("cct",), accuracy=lambda row: 74.9, checkpoint="other")
     shown = text(render(compare(frame, other)))
     assert shown[0] == "warning: not the same weights: cct on digits-c."
-    assert shown[-3:-1] == ["What may have moved them", "  weights: weights-of-cct → other"]
+    assert shown[-3:-1] == ["What may have changed them", "  weights: weights-of-cct → other"]
 
 
 def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
@@ -261,7 +261,7 @@ def test_what_moved_a_cell_is_asked_where_one_moved() -> None:
     cell = outcome.cells[outcome.cells["verdict"] == "fell"].assign(reason_after="", status_after="failed")
     for verdict, asked in {"moved": 1, "chance": 1, "fell": 1, "lost": 1, "new": 0}.items():
         shown = text(render(replace(outcome, cells=cell.assign(verdict=verdict))))
-        assert shown.count("What may have moved them") == asked, verdict
+        assert shown.count("What may have changed them") == asked, verdict
 
 
 def test_a_mean_in_words() -> None:

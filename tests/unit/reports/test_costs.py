@@ -142,7 +142,7 @@ def test_the_command_prints_it(ttabench: Run, frame: pd.DataFrame, tmp_path: Pat
     cells().to_csv(tmp_path / "old.csv", index=False)
     output = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
     assert output.code == 2
-    assert "no cell has its cost" in output.err
+    assert "no cell has a cost" in output.err
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["cells.csv"]  # before tables are made
 
 

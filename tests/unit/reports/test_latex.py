@@ -232,7 +232,7 @@ def test_best_is_bold_second_underlined_and_the_caption_is_the_protocol() -> Non
     assert text.count(r"\underline{72.5}") == text.count(r"\underline") == len(CORRUPTIONS) + 1
     assert "+12.0" in text
     assert "online, batch size 200, iid order, reset per corruption, all images" in sheet.caption
-    assert "ties as printed" in sheet.footer  # there is no correctness to test
+    assert "results with the same printed number" in sheet.footer  # there is no correctness to test
 
 
 def test_offline_and_online_rows_have_a_best_each() -> None:

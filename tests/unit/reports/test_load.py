@@ -158,8 +158,8 @@ def test_which_of_two_measurements_counts_is_said_where_code_or_numbers_differ(t
     with pytest.warns(UserWarning, match="15 cells") as said:
         load.read(paths)
     assert str(said[0].message) == (
-        "15 cells in more than one of these results, 2 with other code or numbers; what was measured last "
-        f"counts, and of unknown age what is named last: 1 of {paths[0]}, 1 of {paths[1]}."
+        "15 cells in more than one of these results, 2 with other code or numbers. The last measured one "
+        f"is used, or if times are unknown, the one named last: 1 of {paths[0]}, 1 of {paths[1]}."
     )
 
 
@@ -368,7 +368,7 @@ def test_a_cell_without_an_id_counts_once_too(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="error"):
         assert len(load.read(paths)) == 15
     frame.assign(accuracy=5.0).to_csv(paths[1], index=False)
-    with pytest.warns(UserWarning, match=f"15 with other code or numbers; .*: 15 of {paths[1]}"):
+    with pytest.warns(UserWarning, match=f"15 with other code or numbers. .*: 15 of {paths[1]}"):
         read = load.read(paths)
     assert read["accuracy"].tolist() == [5.0] * 15
 
