@@ -46,11 +46,11 @@ RESETS_MOMENTUM = 0.9  # of importance and centre, over resets
 class ASRConfig(ETAConfig):
     """ETA's, and the official settings for ResNet-50."""
 
-    adaptivity: UnitInterval = 0.15  # μ₀
-    penalty: NonNegative = 5.0  # λ₀
-    start: Positive = 0.5  # α₀: share of the classes whose logarithm C̄ starts from
-    keep: UnitInterval = 0.5  # r₀
-    keep_slope: NonNegative = 20.0  # r₁
+    adaptivity: UnitInterval = 0.15  # μ₀: largest weight of a batch in the average concentration C̄
+    penalty: NonNegative = 5.0  # λ₀: weight of the regulariser, times squared disagreement with the source
+    start: Positive = 0.5  # α₀: C̄ starts at ln(α₀ C), for C classes
+    keep: UnitInterval = 0.5  # r₀: largest share of the parameters, from the input on, that a reset leaves
+    keep_slope: NonNegative = 20.0  # r₁: how fast this share falls as predictions concentrate
 
 
 def concentration(logits: Tensor) -> float:

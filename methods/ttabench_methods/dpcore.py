@@ -43,13 +43,13 @@ LOOKED_AT = 10  # source images that are looked at for each sure one that is wan
 class DPCoreConfig:
     """Defaults: the official configuration for ImageNet-C (batch size 64)."""
 
-    prompts: Count = 8  # N_p
+    prompts: Count = 8  # N_p: tokens inserted after the class token
     steps: Count = 50  # updates on a batch of a new shift
     lr: NonNegative = 0.1  # learning rate of AdamW
     weight_decay: NonNegative = 0.01  # weight decay of AdamW
-    temperature: Positive = 3.0  # τ
-    threshold: NonNegative = 0.8  # ρ
-    step: UnitInterval = 0.999  # α
+    temperature: Positive = 3.0  # τ: temperature of the weights of the coreset
+    threshold: NonNegative = 0.8  # ρ: a shift is known if prompts reduce the distance to below this share
+    step: UnitInterval = 0.999  # α: step of the coreset towards new prompts and moments
     capacity: Count = 100  # largest number of prompts in the coreset (ours)
     e0_factor: NonNegative = 0.355  # entropy over ln C, below which a source image is sure
     source_images: Count = 300  # sure source images for the moments

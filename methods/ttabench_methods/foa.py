@@ -43,7 +43,7 @@ from ttabench_methods.prompts import Prompted
 class FOAConfig:
     """Defaults: the paper's for ImageNet-C (batch size 64); weight: chosen on digits-c's extra corruptions.
 
-    population  K; 0 = 4 + ⌊3 ln(N_p d)⌋.
+    population  K: candidates per batch; 0 = 4 + ⌊3 ln(N_p d)⌋.
     weight      λ; the published 0.4 (0.2 for ImageNet-R) was chosen with squared norms (`official_quirks`).
                 For norms it is the best of 0.4, 2 and 10 on the extra corruptions of digits-c (CCT and
                 ViT-Lite, one seed); the three differ by less than half a point. For large networks the best

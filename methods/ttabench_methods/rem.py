@@ -39,8 +39,8 @@ class REMConfig(tta.NormSettings):
     norms: Literal["batch", "all"] = "all"
     levels: Annotated[int, Range(least=2)] = 3  # predictions per batch, with the one that sees all tokens
     mask_step: UnitInterval = 0.1  # share of the tokens that each level masks further
-    ranking: NonNegative = 1.0  # λ
-    margin: NonNegative = 0.0  # of the ranking, in units of ln C
+    ranking: NonNegative = 1.0  # λ: weight of the ranking loss
+    margin: NonNegative = 0.0  # margin of the ranking loss, in units of ln C
 
 
 def ranked(entropies: list[Tensor], margin: float) -> Tensor:

@@ -38,10 +38,10 @@ class TEAConfig(tta.NormSettings):
 
     steps: Count = 1  # updates per batch
     sgld_steps: Natural = 20  # K: steps of SGLD per update
-    sgld_lr: NonNegative = 0.1  # α
-    sgld_std: NonNegative = 0.01  # σ
-    buffer: Count = 10_000  # images in the buffer
-    restart: UnitInterval = 0.05  # ρ
+    sgld_lr: NonNegative = 0.1  # α: step of SGLD, in pixels of [0, 1]
+    sgld_std: NonNegative = 0.01  # σ: noise of SGLD
+    buffer: Count = 10_000  # images in the buffer, from which SGLD goes on
+    restart: UnitInterval = 0.05  # ρ: share of the images that SGLD starts anew
 
 
 def energy(logits: Tensor) -> Tensor:
