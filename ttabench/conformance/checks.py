@@ -289,7 +289,7 @@ def torch_settings(case: Case) -> str:
             "and fit()"
         )
     if part := replaced_part():
-        return f"it replaces {part}, for all methods in the process; change the layers of self.model alone"
+        return f"it replaces {part}, for all methods in the process; change only the layers of self.model"
     return ""
 
 

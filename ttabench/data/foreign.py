@@ -54,7 +54,7 @@ def checked_foreign(contamination: str, data: Dataset) -> ForeignSet | None:
         return None
     if undrawn(foreign.data).name == undrawn(data).name:
         raise UserError(
-            f"--contamination {contamination}: the images of {foreign.name} are no foreign ones for a "
+            f"--contamination {contamination}: the images of {foreign.name} are not foreign for a "
             f"network of {data.name}; name another dataset, or noise."
         )
     return foreign

@@ -70,7 +70,7 @@ class AdaptiveBatchNorm(_BatchNorm):
             if layer.running_mean is None or layer.running_var is None:
                 raise UserError(
                     f"a {self.replaces} layer of the model has no stored statistics to mix with; "
-                    "use the statistics of the batch alone, or another model."
+                    "use only the statistics of the batch, or another model."
                 )
             self.running_mean, self.running_var = layer.running_mean.clone(), layer.running_var.clone()
         self.after, self.gradient = after, gradient

@@ -67,8 +67,8 @@ def table_tasks(asked: Asked) -> list[Task]:
     for arch in asked.archs:
         if not network_of(arch):
             raise UserError(
-                f"--archs {arch} stands for none of the paper's networks (ResNet18, CCT, CVT and ViT-Lite), "
-                "so no table has a place for it; run it with ttabench sweep or ttabench figure."
+                f"--archs {arch} is none of the paper's networks (ResNet18, CCT, CVT and ViT-Lite), so it "
+                "has no place in a table; use ttabench sweep or ttabench figure for it."
             )
         if not {"/", ":"} & {*arch}:
             resolve(arch, dataset=DATASETS[0], image_size=32)

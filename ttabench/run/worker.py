@@ -111,7 +111,7 @@ class Worker:
                 if part := replaced_part():
                     raise UnusableModel(
                         f"this method, or one before it in the same process, has replaced {part}, and all "
-                        "methods would run with it; change the layers of self.model alone"
+                        "methods would run with it; change only the layers of self.model"
                     )
             except Exception as problem:  # one bad cell must not end a sweep; the reason is stored
                 result = failed(cell, problem)

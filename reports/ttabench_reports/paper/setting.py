@@ -56,7 +56,7 @@ def _images(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
         why = "It has other images and classes, so its numbers say nothing about the paper's."
         if here not in facts.get("other_images", ()):
             why = "Its corrupted images are not the published files, which may change numbers by some points."
-        yield f"Images: {naming.dataset(here)} stands for {_listed(names)}. {why}"
+        yield f"Images: {naming.dataset(here)} takes the place of {_listed(names)}. {why}"
     fewer = sorted({int(n) for one in ours.shown() if (n := one.about["n_images"]) < 10_000})
     if fewer:
         counts = ", ".join(f"{n:,}" for n in fewer)
@@ -87,7 +87,7 @@ def _stand_ins(ours: Ours, shown: Sequence[Shown]) -> Iterator[str]:
     """Networks that stand for one of the paper's under another name."""
     for name in dict.fromkeys(name for (_, arch), name, _ in shown if name not in usual_names(arch)):
         places = [place for place, other, _ in shown if other == name]
-        yield f"Networks: {naming.arch(name)} stands for {_places(ours, places)}."
+        yield f"Networks: {naming.arch(name)} takes the place of {_places(ours, places)}."
 
 
 def _weights(ours: Ours, shown: Sequence[Shown], facts: Mapping[str, Any]) -> Iterator[str]:

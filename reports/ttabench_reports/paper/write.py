@@ -49,7 +49,7 @@ WORDS = {
     "six-blobs": "Appendix. Six classes under a linear shift.",
     "two-moons": "Section 3 and appendix. From a start near a symmetry the classes swap.",
     "bad-start": "Not in the paper. A bad start on images: the negative of each, as two moons for a network.",
-    "informative-quantiles": "Appendix. Which quantiles tell of a shift.",
+    "informative-quantiles": "Appendix. Which quantiles show a shift.",
     CURVE: "Figure 1, as curves. Accuracy under Gaussian noise by severity: ours and the paper's.",
 }
 

@@ -24,7 +24,7 @@ FOOTER = (
     "Times hold for {where}; passes hold everywhere."
 )
 SHARED = "Up to {:g} workers shared a GPU, which makes times longer."
-APART = "Times and memory were measured apart, with nothing beside, on {}."
+APART = "Times and memory were measured separately, without other work on the machine, on {}."
 FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
 """The numbers of :data:`MEASURED` that may have decimals."""
 IN_WORDS = (

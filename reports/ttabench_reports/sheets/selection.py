@@ -18,8 +18,8 @@ NAMES = {
     "consistency": "Consistency", "source_accuracy": "Source accuracy", "extra": "Extra corruptions",
 }  # fmt: skip
 FOOTER = (
-    "Of the settings of a method, each score chooses the one where it is highest; the best one is chosen "
-    "with the labels. Gap: the difference of the printed accuracies. ρ: Spearman's rank correlation of score "
+    "Each score chooses the setting of a method with the highest score; the best setting is chosen with the "
+    "labels. Gap: the difference of the printed accuracies. ρ: Spearman's rank correlation of score "
     "and accuracy over the settings, from three of them on. Entropy, InfoMax, nuclear norm and SND come from "
     "the predictions on the target images; consistency from predictions for moved images; source accuracy "
     "from labelled source images after adapting; extra corruptions from their labels."

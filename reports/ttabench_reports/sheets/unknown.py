@@ -35,8 +35,8 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
     images = sorted({f"{row.unknown['foreign_images']:,.0f}" for row in rows})
     single = table.natural or table.main == (naming.MIXED,)
     caption = words.join(
-        f"Known and unknown classes (%) on {table.heading}, beside {' or '.join(images)} foreign images "
-        f"{'in the stream' if single else 'a corruption'}.",
+        f"Known and unknown classes (%) on {table.heading}, with {' or '.join(images)} foreign images "
+        f"{'in the stream' if single else 'per corruption'}.",
         words.protocol(table),
     )
     footer = FOOTER.format("" if single else "; means over the corruptions")

@@ -54,7 +54,7 @@ def of_classes(key: Mapping[str, Any], members: Iterable[Mapping[str, Any]]) -> 
     """Which classes predictions are chosen from, where a network or dataset has others too; else ""."""
     chosen = next((member["scored_classes"] for member in members if member["scored_classes"]), "")
     said = f"Predictions are chosen from the {chosen} that the images have." if chosen else ""
-    heads = "Networks have outputs for the classes of the images alone; methods see no others."
+    heads = "Networks have outputs only for the classes of the images; methods see no other classes."
     return " ".join(filter(None, (said, heads if naming.has_own_head(key["dataset"]) else "")))
 
 

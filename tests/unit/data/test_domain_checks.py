@@ -54,7 +54,7 @@ def test_they_are_no_test_set_beside_a_domain_either(photos: Path) -> None:
 def test_a_copy_of_the_source_is_named(photos: Path) -> None:
     class_folders(photos.parent / "sketch", seed=20)
     shutil.copytree(photos, photos.parent / "backup")
-    said = "backup: all of 24 test images are training images too: accuracy says nothing of new images."
+    said = "backup: all of 24 test images are training images too: accuracy says nothing about new images."
     data = dataset(str(photos))
     assert isinstance(data, DomainFolders)
     assert [text for text in doubts(data, data.corruptions) if "training images" in text] == [said]

@@ -170,7 +170,7 @@ def test_settings_tuned_on_a_dataset_are_tuned_on_its_draws() -> None:
 def test_a_draw_as_foreign_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "dataset", lambda name, root=None: Drawn(Made(), 6))
     assert len(foreign_set("made-local[6]").test()) == 6
-    with pytest.raises(UserError, match="no foreign ones"):
+    with pytest.raises(UserError, match="not foreign for a network"):
         checked_foreign("made-local[6](0.2)", Made())
 
 

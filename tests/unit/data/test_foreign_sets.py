@@ -86,7 +86,7 @@ def test_names_are_looked_up_before_a_sweep(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UnknownName, match="did you mean"):
         catalog.dataset("coded-" + b"digit-c".hex())
     monkeypatch.setattr(foreign, "foreign_set", lambda name: ForeignSet(Made("fog")))
-    with pytest.raises(UserError, match="are no foreign ones"):
+    with pytest.raises(UserError, match="are not foreign for a network"):
         checked_foreign("cifar10.1(0.2)", Made("fog"))
 
 

@@ -68,7 +68,7 @@ def test_images_in_deeper_folders_and_of_other_types_are_named(tmp_path: Path) -
     assert other_files(folder) == ["crow/2021/", "list.csv", "owl/9.tif"]
     assert left_out(folder) == (
         f"left out 2 files that are not {READ}, such as owl/9.tif; convert the images of these, and 1 folder "
-        "in class folders, such as crow/2021/: images are read from class folders alone."
+        "in class folders, such as crow/2021/: images are read only from class folders."
     )
     assert len(read_clean(folder)) == 6
 
@@ -76,7 +76,7 @@ def test_images_in_deeper_folders_and_of_other_types_are_named(tmp_path: Path) -
 def test_an_image_beside_the_class_folders_is_not_called_a_file_of_another_format(tmp_path: Path) -> None:
     folder = classes(tmp_path / "birds")
     fakes.write_png(folder / "9.png", fakes.clean_images(1)[0])
-    alone = "images are read from class folders alone."
+    alone = "images are read only from class folders."
     assert left_out(folder) == f"left out 1 image beside the class folders, such as 9.png: {alone}"
     (folder / "list.csv").touch()
     fakes.write_png(folder / "crow" / "2021" / "9.png", fakes.clean_images(1)[0])

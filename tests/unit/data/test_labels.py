@@ -270,7 +270,7 @@ def test_an_existing_folder_whose_training_set_is_the_test_set(tmp_path: Path, l
     else:
         for part in ("test", "train", "fog/5"):
             class_images(folder / part, crow=2, owl=1)
-    says = "all of 3 test images are training images too: accuracy says nothing of new images"
+    says = "all of 3 test images are training images too: accuracy says nothing about new images"
     assert [each.text for each in verify(str(folder)) if each.level == "error"] == [f"mine-c-local: {says}."]
     with pytest.warns(UserWarning, match=says):
         resolve(asked(datasets=str(folder), corruptions="fog"))

@@ -191,7 +191,7 @@ def test_a_printed_path_with_a_space_is_quoted(capsys: pytest.CaptureFixture[str
 @each(
     ("name", "says"),
     [
-        ("aux", "ownnets:aux returns a value of type tuple while it is trained; expected logits alone"),
+        ("aux", "ownnets:aux returns a value of type tuple while it is trained; expected only logits"),
         ("frozen", "no parameter of the network requires a gradient"),
     ],
 )

@@ -210,7 +210,7 @@ def test_a_layer_with_half_of_its_stored_statistics_cannot_be_mixed(absent: str)
         tta.AdaptiveBatchNorm(layer, weight=0.5)
     assert str(refused.value) == (
         "a BatchNorm2d layer of the model has no stored statistics to mix with; "
-        "use the statistics of the batch alone, or another model."
+        "use only the statistics of the batch, or another model."
     )
 
 

@@ -336,5 +336,5 @@ def test_a_folder_of_images_is_a_foreign_set(ttabench: Run, tmp_path: Path) -> N
 def test_own_images_are_no_foreign_ones(ttabench: Run, tmp_path: Path) -> None:
     output = ttabench("sweep", *ON, "--contamination", "digits-c(0.25)", "--out", tmp_path / "w")
     assert output.code == 2
-    assert "are no foreign ones" in output.err
+    assert "are not foreign for a network" in output.err
     assert not (tmp_path / "w").exists()

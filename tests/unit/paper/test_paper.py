@@ -318,7 +318,7 @@ def test_mistakes_are_told_before_anything_runs(ttabench: Run, tmp_path: Path) -
             "table3: nothing is measured of --datasets",
         ),
         (("--archs", "resnet81"), "did you mean"),
-        (("--archs", "timm/mobilenetv3_small_100"), "stands for none of the paper's networks (ResNet18,"),
+        (("--archs", "timm/mobilenetv3_small_100"), "is none of the paper's networks (ResNet18,"),
         (("--archs", "cct_2,cvt_2,cct_7"), "cct_2 and cct_7 both stand for cct, and a table"),
         (
             ("--only", "table3", "--archs", "resnet18", "--dry-run"),

@@ -183,7 +183,7 @@ def test_times_measured_apart_stand_in_place_of_those_of_a_busy_machine(frame: p
     assert result.loc[("resnet18", "tent"), "forward_passes"] == 1  # of the 15 cells, not of those apart
     assert np.isnan(result.loc[("resnet18", "cotta"), "compute_ratio"])  # never two measurements in a column
     text = markdown.render(cost(report))  # type: ignore[arg-type]
-    assert "measured apart, with nothing beside, on A quiet one" in text
+    assert "measured separately, without other work on the machine, on A quiet one" in text
     assert "its cost was not measured" in text
     before, after = (costs(Report(cells)) for cells in (frame, with_costs(frame, apart)))
     pd.testing.assert_series_equal(before["accuracy"], after["accuracy"])
@@ -205,7 +205,7 @@ def test_a_plot_of_costs_says_how_times_were_measured_as_the_table_does(frame: p
     old = with_costs(shared, frame.assign(processor="A quiet one", stale=frame["corruption"] == "fog"))
     for given, said in (
         (shared, "Up to 7 workers shared a GPU, which makes times longer."),
-        (apart, "with nothing beside, on A quiet one."),
+        (apart, "without other work on the machine, on A quiet one."),
         (old, "on A quiet one, some of them with other code than is installed."),
     ):
         (drawing,) = plots.drawings(Report(given), ("cost",))

@@ -181,7 +181,7 @@ def test_one_dataset_in_place_of_several_is_told_once() -> None:
     digits = dict.fromkeys(theirs.DATASETS, "digits-c")
     frame = measured("source", dataset="digits-c", accuracy=53.9, clean_accuracy=93.7)
     said = sentences(ours(frame, stands=digits), {})
-    assert "Images: Digits-C stands for CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
+    assert "Images: Digits-C takes the place of CIFAR10-C, CIFAR100-C and TinyImageNet-C. " in said[0]
     assert "not the published files" in said[0]
     assert (
         "other images and classes" in sentences(ours(frame, stands=digits), {"other_images": ["digits-c"]})[0]
@@ -225,7 +225,7 @@ def test_networks_are_trained_here_only_where_they_are() -> None:
     assert alone[1].startswith("the paper trained its own, and took CCT on CIFAR from its authors.")
     other = ours(measured("source", "timm/x"), nets={"cifar10-c": {"resnet18": ["timm/x"]}})
     assert networks(other) == [
-        "timm/x stands for ResNet18 on CIFAR10-C.",
+        "timm/x takes the place of ResNet18 on CIFAR10-C.",
         "ResNet18 on CIFAR10-C: weights that others trained, which are not the paper's.",
     ]
     own = ours(measured("source", "my:net", checkpoint=TRAINED), nets={"cifar10-c": {"resnet18": ["my:net"]}})
@@ -265,7 +265,7 @@ def test_the_network_that_was_asked_for_last_is_shown_and_named() -> None:
     for asked, value in ((["resnet18", "resnet20"], 30.0), (["resnet20", "resnet18"], 40.0), ([], 40.0)):
         made = ours(wide, deep, nets={"cifar10-c": {"resnet18": asked}})
         assert made.find("cifar10-c", "resnet18", "source").value("mean") == pytest.approx(value)
-        assert ("Networks: ResNet20 stands for ResNet18 on CIFAR10-C." in sentences(made, {})) == (
+        assert ("Networks: ResNet20 takes the place of ResNet18 on CIFAR10-C." in sentences(made, {})) == (
             value == 30.0
         )
     elsewhere = ours(wide, nets={"cifar10-c": {"resnet18": ["resnet18", "resnet20"]}})  # it was timed alone
@@ -392,8 +392,8 @@ def test_the_page_says_what_stands_for_what(tmp_path: Path) -> None:
     paths, _ = write(frame.reset_index(drop=True), None, facts, tmp_path)
     page = (tmp_path / "paper.html").read_text()
     for words in (
-        "cifar10-own-C (own) stands for CIFAR10-C", "recipe cross-entropy", "ResNet18 in tf32", "64.5",
-        "79.4", "Not drawn: out of memory", "cifar100-c is not here", "&lt;b&gt;.", "epochs 10",
+        "cifar10-own-C (own) takes the place of CIFAR10-C", "recipe cross-entropy", "ResNet18 in tf32",
+        "64.5", "79.4", "Not drawn: out of memory", "cifar100-c is not here", "&lt;b&gt;.", "epochs 10",
     ):  # fmt: skip
         assert words in page
     assert all(path.exists() for path in paths)

@@ -46,7 +46,7 @@ def test_a_head_for_the_classes_of_the_images_is_in_the_heading_and_the_caption(
     (table,) = tables.tables(frame)
     assert table.heading == "ImageNet-R [200-way head]"
     assert naming.clean("imagenet-r[200-way]") == "ImageNet [200-way head]"
-    assert "Networks have outputs for the classes of the images alone" in table.measured
+    assert "Networks have outputs only for the classes of the images" in table.measured
     assert "Predictions are chosen" not in table.measured
 
 

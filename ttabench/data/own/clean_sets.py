@@ -63,7 +63,7 @@ def _read_train(train: Path, size: int, source: Path, test: Labelled) -> Labelle
     if (shared := shared_images(test.images, data.images)) == len(test):
         raise UserError(
             f"all {shared:,} images of {source} are in {train} too, and accuracy on training images says "
-            "nothing of new ones; give another --train, or leave it out."
+            "nothing about new ones; give another --train, or leave it out."
         )
     return data
 

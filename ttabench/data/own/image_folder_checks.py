@@ -51,7 +51,7 @@ def left_out(source: Path) -> str:
         if names
     ]
     said = ", and ".join(filter(None, [_of_formats(sorted({*others} - {*folders, *loose})), *unread]))
-    alone = ": images are read from class folders alone" if unread else ""
+    alone = ": images are read only from class folders" if unread else ""
     return f"left out {said}{alone}." if said else ""
 
 

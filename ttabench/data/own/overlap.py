@@ -24,7 +24,7 @@ def overlap(shared: int, looked: int, whole: int = 0) -> str:
     if not shared:
         return ""
     if shared == looked:
-        return f"all of {images} are training images too: accuracy says nothing of new images"
+        return f"all of {images} are training images too: accuracy says nothing about new images"
     return f"{shared:,} of {images} are training images too; take them out of one of the two sets"
 
 

@@ -55,7 +55,7 @@ class PlainImages(OwnDataset):
         return {"test": self.folder}
 
     def train(self) -> Labelled:
-        raise UserError(f"{self.name} has images alone, without classes; it is a foreign set.")
+        raise UserError(f"{self.name} has only images, without classes; use it as a foreign set.")
 
     def test(self) -> Labelled:
         images = decoded(self._files(), f"plain{self.folder_hash('test')}", self.image_size)

@@ -64,8 +64,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UserError(
-            f"{path} holds Python objects besides tensors, or is damaged; restoring them could run anyone's "
-            "code. Save the state dict alone: safetensors.torch.save_file(model.state_dict(), FILE)."
+            f"{path} holds Python objects besides tensors, or is damaged; loading them could run unknown "
+            "code. Save only the state dict: safetensors.torch.save_file(model.state_dict(), FILE)."
         ) from None
     except DAMAGED as problem:
         if path.suffix == ".npz" and "allow_pickle" in str(problem):
@@ -127,7 +127,7 @@ def rewrapped(tensors: Mapping[str, Tensor], wanted: Iterable[str], origin: str)
     places = _places(tensors, {name.removeprefix(prefix) for name in names})
     if len(places) > 1:
         under = ", ".join(place.removesuffix(".") for place in places)
-        raise UserError(f"{origin} holds the network more than once, under {under}; save one of them alone.")
+        raise UserError(f"{origin} holds the network more than once, under {under}; save only one of them.")
     if places:
         _warn_of_others(tensors, places[0], origin)
         inside = [name for name in tensors if name.startswith(places[0])]

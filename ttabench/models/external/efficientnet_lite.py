@@ -51,8 +51,8 @@ class EfficientNetLiteModel(ExternalModel):
             raise UserError(
                 f"{self.name} has 1,000 classes, those of ImageNet, and {self.dataset.name} has "
                 f"{self.dataset.num_classes}; give it one folder per class of ImageNet, named by WordNet id; "
-                "or give a network of your own that ends in a new nn.Linear with the rows of these classes "
-                "alone."
+                "or give a network of your own that ends in a new nn.Linear with only the rows of these "
+                "classes."
             )
         return files[0]
 

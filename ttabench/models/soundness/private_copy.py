@@ -61,8 +61,8 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
     if not _same(first, second, REPEATED.get(first.dtype, HALF_REPEATED)):
         raise UserError(
             f"{name} gives other logits for the same images in eval mode. Something in its forward is random "
-            "or counts its calls, such as F.dropout without training=self.training; make it depend on the "
-            "images alone."
+            "or counts its calls, such as F.dropout without training=self.training; make it depend only "
+            "on the images."
         )
     if not _same(first, original):
         raise UserError(

@@ -168,7 +168,7 @@ class _Run:
             if not isinstance(logits, Tensor):
                 raise UserError(
                     f"{self.plan.member.name} returns a value of type {type(logits).__name__} while it is "
-                    "trained; expected logits alone: switch its auxiliary outputs off, such as with "
+                    "trained; expected only logits: switch its auxiliary outputs off, such as with "
                     "aux_logits=False."
                 )
             loss = F.cross_entropy(logits.float(), targets[part], label_smoothing=recipe.label_smoothing)
