@@ -49,9 +49,9 @@ OVERVIEW = (
     "", "Mode", "Source", "Best", "Best without source data", f"Cheapest within {CLOSE:g} point",
     "Significantly below Source", "With a collapse",
 )  # fmt: skip
-NEVER_RESET = "<sup>1</sup> No cell is long enough for a reset of RDumb: it is ETA here."
+NEVER_RESET = "<sup>1</sup> RDumb never resets here, because no cell is long enough, so it equals ETA."
 TESTS = (2, 4)  # the columns that a long stream does not have
-NO_TESTS = "A long stream has no intervals and tests: its images come again and again, so they are no sample."
+NO_TESTS = "A long stream has no intervals and tests, because its images repeat and are no random sample."
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def summary(one: Ranking) -> str:
         if collapsed:
             share = f"{100 * COLLAPSED:.0f} %"
             sentences.append(
-                f"In some windows, the accuracy is below {share} of Source's: {_named(collapsed)}."
+                f"The accuracy is below {share} of Source's in at least one window: {_named(collapsed)}."
             )
         sentences.append(NO_TESTS)
     elif collapsed:

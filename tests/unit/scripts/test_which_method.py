@@ -111,7 +111,7 @@ def test_rdumb_without_a_reset_is_said_to_be_eta(resets: tuple[object, ...], sai
     frame = cells(("source", "rdumb"), ("cct",), corruptions=("fog", "snow"))
     details = [{} if count is None else {"resets": count} for count in (None, None, *resets)]
     text = which_method(Report(frame.assign(details=details)))
-    assert ("No cell is long enough for a reset of RDumb: it is ETA here" in text) is said
+    assert ("RDumb never resets here, because no cell is long enough, so it equals ETA" in text) is said
     assert ("RDumb<sup>1</sup>" in rows(text)) is said
 
 
@@ -158,7 +158,7 @@ def test_a_long_stream_has_its_windows_in_place_of_intervals_and_tests() -> None
     assert lines["TENT"][-1] == "25 % of windows below Source"
     assert lines["LAME"][-1] == "from image 200; 50 % of windows below Source"
     assert lines["Source"][-1] == ""
-    assert "In some windows, the accuracy is below 50 % of Source's: LAME." in text
+    assert "The accuracy is below 50 % of Source's in at least one window: LAME." in text
     assert "A long stream has no intervals and tests" in text
     assert "significantly" not in text
     last = [cell.strip() for cell in overview(Report(frame)).splitlines()[-1].split("|")]
