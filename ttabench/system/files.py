@@ -83,18 +83,20 @@ def _why(problem: OSError) -> str:
     return problem.strerror or str(problem)
 
 
-def check_plain(path: Path) -> None:
+def check_plain(path: Path, kind: str = "file") -> None:
     """Raises UserError for a link, a pipe or a device, which may lead elsewhere or never end.
 
     Nothing is wrong with a file that does not exist; and whoever reads a folder is told by the system.
+
+    kind   what the path is to be, "file" or "folder".
     """
     try:
         mode = path.lstat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         what = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
-        raise UserError(f"{path} is {what}; expected a file. Put the file itself there, or delete it.")
+        raise UserError(f"{path} is {what}; expected a {kind}. Put the {kind} itself there, or delete it.")
 
 
 def bytes_below(folder: Path) -> int:

@@ -85,10 +85,15 @@ class Claim:
 
 
 class FolderProcesses:
-    """The processes of a results folder as this process sees them. Reads only."""
+    """The processes of a results folder as this process sees them. Reads only.
+
+    Raises UserError where their folder is a link: it may lead to other files, and those of dead processes are
+    deleted.
+    """
 
     def __init__(self, root: Path) -> None:
         self.folder = root / FOLDER
+        check_plain(self.folder, "folder")
         self.name = ""
         self._seen: dict[str, tuple[bytes, float]] = {}  # name → lease, and when this version came up
 

@@ -214,6 +214,26 @@ def test_links_and_pipes_are_one_sentence(
         assert "secret" not in output.out + output.err
 
 
+def test_a_link_in_place_of_the_folder_of_processes_deletes_nothing(
+    ttabench: Run, folder: Path, tmp_path: Path
+) -> None:
+    """The files of dead processes are deleted, and to them belongs all that looks like a lease."""
+    fill(Store.at(folder), ok, ok)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("precious.json", "notes.txt", "a!b"):
+        (elsewhere / name).write_text("{}")
+    (folder / FOLDER).symlink_to(elsewhere)
+    sweep = ("sweep", "--methods", "source", "--archs", "resnet18", "--out", folder, "--extend")
+    for arguments in (("status", folder), sweep):
+        output = ttabench(*arguments)
+        assert output.code == 2, output
+        assert "is a link; expected a folder" in output.err.replace("\n", " ")
+    with pytest.raises(UserError, match="is a link; expected a folder"):
+        Store.at(folder).merge()
+    assert sorted(os.listdir(elsewhere)) == ["a!b", "notes.txt", "precious.json"]
+
+
 def test_an_endless_line_is_one_sentence(
     ttabench: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
