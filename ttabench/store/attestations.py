@@ -27,7 +27,7 @@ from ttabench.store.new_records import Held, held_among
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import device_kind
-from ttabench.system.files import check_plain, replace_file, writing
+from ttabench.system.files import read_plain, replace_file, writing
 from ttabench.system.work_claims import WorkClaims
 
 __all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of", "wider_kind"]
@@ -117,9 +117,8 @@ class Attestations:
     def read(cls, folder: Path) -> Attestations:
         """Those of a results folder. Raises UserError for a line that ttabench did not write."""
         path = folder / FILE
-        check_plain(path)
         try:
-            *lines, _ = _whole_lines(path.read_bytes()).split(b"\n")
+            *lines, _ = _whole_lines(read_plain(path)).split(b"\n")
         except FileNotFoundError:
             return NONE
         except OSError as problem:
@@ -242,8 +241,7 @@ def append(
     })  # fmt: skip
     path = folder / FILE
     with WorkClaims(folder, "attest") as claims, claims.alone("attest"), writing(path):
-        check_plain(path)
-        before = _whole_lines(path.read_bytes()) if path.exists() else b""
+        before = _whole_lines(read_plain(path)) if path.exists() else b""
         replace_file(path, before + line)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from ttabench.cell import canonical
 from ttabench.errors import UserError
 from ttabench.plain_text import plain
-from ttabench.system.files import check_plain, replace_file
+from ttabench.store.sweep_options import are_options
+from ttabench.system.files import read_plain, replace_file
 
 FORMAT = "ttabench-results"
 VERSION = 3
@@ -29,12 +30,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
     Raises UserError where it is not what ttabench wrote, or is that of a newer ttabench.
     """
-    check_plain(path)
-    content = path.read_bytes()
+    content = read_plain(path)
     try:
         manifest = json.loads(content)
         sweep, version = manifest["sweep"], int(manifest["version"])
-        whole = manifest["format"] == FORMAT and isinstance(sweep, dict)
+        whole = manifest["format"] == FORMAT and isinstance(sweep, dict) and are_options(sweep)
         unchanged = version < SUMMED or manifest.get("sum") == checksum(sweep)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         whole = False

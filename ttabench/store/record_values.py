@@ -60,10 +60,11 @@ def _table(kinds: Mapping[str, Any], needed: Collection[str] = (), more: bool = 
 
 
 _NAMES = ("method", "label", "arch", "checkpoint", "dataset", "fingerprint", "corruption")
+OF_PROTOCOL = _table({name: type(default) for name, default in PROTOCOL.items()})
 CELL = _table(
     {
         **dict.fromkeys(_NAMES, Name), "severity": Whole, "seed": Whole, "config": dict[str, Scalar],
-        "protocol": _table({name: type(default) for name, default in PROTOCOL.items()}),
+        "protocol": OF_PROTOCOL,
         "history": list[Before], "baseline": str, "foreign": str, "image_files": bool,
     },
     needed=(*_NAMES, "severity", "seed", "config", "protocol"),
@@ -89,6 +90,15 @@ RESULT = _table(
     needed=("id", "cell", "status", "source", "written"),
     more=True,
 )  # fmt: skip
+_OF_PLAN = ("id", "method", "base", "arch", "dataset", "corruption")
+PLANNED = _table(
+    {
+        **dict.fromkeys(_OF_PLAN, Name), "severity": Whole, "seed": Whole, "reason": str,
+        "protocol": OF_PROTOCOL, "fixed": list[str],
+    },
+    needed=(*_OF_PLAN, "severity", "seed", "reason"),
+    more=True,
+)  # fmt: skip
 
 
 def check_values(data: Mapping[str, Any]) -> bytes:
@@ -111,6 +121,15 @@ def check_values(data: Mapping[str, Any]) -> bytes:
     if details.get("cost", {}).get("images") == 0:
         raise Damaged("its details.cost is that of 0 images")
     return correct or b""
+
+
+def check_planned(data: Mapping[str, Any]) -> None:
+    """Raises Damaged where a row of a plan lacks a field, or has a value of another type."""
+    try:
+        convert(data, PLANNED)
+    except ValidationError as problem:
+        raise Damaged(_in_words(str(problem), data)) from None
+    _check_protocol(tuple(data.get("protocol", {}).items()))
 
 
 def _in_words(problem: str, data: Mapping[str, Any]) -> str:

@@ -15,10 +15,11 @@ from ttabench.store.attestations import Attestations
 from ttabench.store.columns import row
 from ttabench.store.manifest import read_manifest, write_manifest
 from ttabench.store.record import Record
+from ttabench.store.record_values import check_planned
 from ttabench.store.sweep_options import differences, union
 from ttabench.store.writer import ANOTHER, Writer, code_lines
 from ttabench.system.checked_lines import Damaged, decode, encode
-from ttabench.system.files import check_plain, replace_file, writing
+from ttabench.system.files import check_plain, read_plain, replace_file, writing
 from ttabench.system.garbage_collection import paused
 from ttabench.system.work_claims import FOLDER as RUNNING
 from ttabench.system.work_claims import WorkClaims
@@ -156,19 +157,19 @@ class Store:
         Raises UserError if the file is damaged.
         """
         path = self.root / PLAN_FILE
-        check_plain(path)
         try:
-            lines = path.read_bytes().splitlines()
+            lines = read_plain(path).splitlines()
         except FileNotFoundError:
             return []
         rows: list[dict[str, Any]] = []
         try:
             for line in lines:
                 row = decode(line)
+                check_planned(row)
                 more = (key for key in (PROTOCOL_OF_PLAN, FIXED_IN_PLAN) if key in row)
                 rows.append({key: row[key] for key in (*PLAN, *more)})
             return rows
-        except (Damaged, KeyError, TypeError) as problem:
+        except Damaged as problem:
             raise UserError(
                 f"{path}, line {len(rows) + 1}, is not what ttabench wrote: {problem}; delete the file and "
                 "run the sweep again."

@@ -5,6 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import ValidationError, convert, defstruct
+
+Texts: Any = str | list[str]
+"""Names: a list in ``sweep.json``, a text with commas in a sweep file."""
+_NAMES: list[Any] = [
+    *((name, Texts, "") for name in ("methods", "archs", "datasets", "corruptions", "settings")),
+    ("set", Texts | dict[str, Any], ""),
+]
+_RULE: Any = defstruct("Rule", _NAMES, kw_only=True)
+_RULES: list[Any] = [
+    *((name, list[_RULE], None) for name in ("include", "exclude")),
+    *((name, dict[str, _RULE], None) for name in ("per_method", "per_dataset")),
+]
+_OPTIONS = defstruct("Options", [*_NAMES, *_RULES], kw_only=True)
+
+
+def are_options(options: Mapping[str, Any]) -> bool:
+    """Whether names and rules have the types that the options of a sweep have. Others are only shown."""
+    try:
+        convert(options, _OPTIONS)
+    except ValidationError:
+        return False
+    return True
+
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Options that two sweeps do not share: ``--limit was 50 and is now 200; --set was not given and …``"""

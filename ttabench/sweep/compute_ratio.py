@@ -24,12 +24,13 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, exit_is_an_error
 from ttabench.measure.torch_defaults import matrix_products
 from ttabench.observe.cost import compute_ratio
+from ttabench.protocol import LARGEST
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.run.kept_objects import WorkerState
 from ttabench.system.cores import torch_threads
 from ttabench.system.environment import processor
-from ttabench.system.files import replace_file, writing
+from ttabench.system.files import read_plain, replace_file, writing
 
 if TYPE_CHECKING:
     from ttabench.run.worker import Worker
@@ -123,13 +124,20 @@ class Ratios:
         if self._known is None:
             path = self.folder / FILE
             try:
-                held = json.loads(path.read_text())
-                self._known = {key: {**entry, "ratio": float(entry["ratio"])} for key, entry in held.items()}
+                held = json.loads(read_plain(path))
+                self._known = {key: {**entry, "ratio": _ratio(entry["ratio"])} for key, entry in held.items()}
             except FileNotFoundError:
                 self._known = {}
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 raise UserError(f"{path} is not what ttabench wrote; delete it to measure again.") from None
         return self._known
+
+
+def _ratio(value: Any) -> float:
+    """A stored ratio. Raises ValueError, TypeError or OverflowError for what is none."""
+    if not 0 < (ratio := float(value)) <= LARGEST:
+        raise ValueError(value)
+    return ratio
 
 
 def measured(cell: Cell, device: str) -> float:

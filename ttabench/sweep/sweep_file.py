@@ -21,7 +21,7 @@ from ttabench.sweep.rules import (
     method_names,
     setting_name,
 )
-from ttabench.system.files import replace_file, writing
+from ttabench.system.files import check_plain, read_plain, replace_file, writing
 
 __all__ = [
     "RULE_OPTIONS",
@@ -308,7 +308,7 @@ def keep(content: str, folder: Path) -> Path:
     number = 1
     while (path := folder / (KEPT if number == 1 else f"sweep-{number}.toml")).exists():
         try:
-            held = path.read_bytes()  # a file that was changed by hand may be no UTF-8
+            held = read_plain(path)  # a file that was changed by hand may be no UTF-8
         except OSError as problem:
             raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
         if held.replace(b"\r\n", b"\n") == data:  # git may have changed the ends of lines
@@ -323,7 +323,7 @@ def is_one_of_several(content: str, folder: Path) -> bool:
     """Whether a results folder has the sweep file with this content, and another one."""
     data = content.encode()
     try:
-        held = [file.read_bytes().replace(b"\r\n", b"\n") for file in folder.glob("sweep*.toml")]
+        held = [read_plain(file).replace(b"\r\n", b"\n") for file in folder.glob("sweep*.toml")]
     except OSError:
         return False
     return len(held) > 1 and data in held
@@ -333,6 +333,7 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
     """What `read_sweep_file` gives for each sweep file in a results folder; other files are left out."""
     for path in sorted(folder.glob("sweep*.toml")):
         try:
+            check_plain(path)
             yield read_sweep_file(path)
         except UserError:  # changed by hand, or of another version
             continue

@@ -16,6 +16,8 @@ from ttabench.errors import UnknownName, UserError, shortened
 
 PART = re.compile(r"\.(\d+)-[0-9a-f]{8}-.")
 """How the names of temporary files begin, with the number of their process."""
+LARGEST = 1 << 30
+"""Bytes of a file that is read as a whole."""
 LEFT = 24 * 3600.0
 """Seconds without a write after which a temporary file is a leftover, also of another machine."""
 
@@ -97,6 +99,18 @@ def check_plain(path: Path, kind: str = "file") -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         what = "a link" if stat.S_ISLNK(mode) else "a pipe or a device"
         raise UserError(f"{path} is {what}; expected a {kind}. Put the {kind} itself there, or delete it.")
+
+
+def read_plain(path: Path) -> bytes:
+    """The bytes of a file in a folder that may be somebody else's.
+
+    Raises OSError, and UserError as :func:`check_plain` does or for more than :data:`LARGEST` bytes.
+    """
+    check_plain(path)
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise UserError(f"{path} has more than {LARGEST >> 20:,} MB, so it is no file of ttabench.")
+        return file.read()
 
 
 def bytes_below(folder: Path) -> int:

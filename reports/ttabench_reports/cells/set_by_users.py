@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ttabench.errors import UserError
+from ttabench.store.sweep_options import are_options
+from ttabench.system.files import read_plain
+
 SET = "set by users"
 """In the `attrs` of a table of cells: (method, setting) that a sweep asked for; absent where not known."""
 
@@ -37,10 +41,12 @@ def of_all(per_frame: Iterable[Mapping[Any, Any]]) -> AskedSettings | None:
 
 
 def _options(file: Path) -> dict[str, Any]:
+    """What a sweep file has; {} for one that is damaged: what it asked for is not known."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # damaged: what it asked for is not known
+        options = tomllib.loads(read_plain(file).decode())
+    except (UserError, OSError, ValueError, RecursionError):
         return {}
+    return options if are_options(options) else {}
 
 
 def _named(options: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

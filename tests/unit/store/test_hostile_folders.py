@@ -23,9 +23,11 @@ from ttabench.data import catalog
 from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
 from ttabench.store import Store, manifest
-from ttabench.sweep import compute_ratio
+from ttabench.sweep.compute_ratio import FILE, Ratios
+from ttabench.sweep.sweep_file import kept
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.work_claims import FOLDER, FolderProcesses, running
+from ttabench_reports.cells.set_by_users import set_by_users
 
 # ---- names of datasets
 
@@ -234,6 +236,24 @@ def test_a_link_in_place_of_the_folder_of_processes_deletes_nothing(
     assert sorted(os.listdir(elsewhere)) == ["a!b", "notes.txt", "precious.json"]
 
 
+@pytest.mark.parametrize("name", ["plan.jsonl", "sweep.json", "attested.jsonl", "sweep.toml", "pace.json"])
+def test_a_file_without_end_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A sparse file takes no space on a disk, and all memory where it is read."""
+    put(folder, ok)
+    with (folder / name).open("a") as file:
+        file.truncate(1 << 40)
+    if name == "sweep.toml":  # which is as good as damaged
+        assert set_by_users(folder, {}) == frozenset()
+        return
+    store = Store(folder)
+    read = {
+        "plan.jsonl": store.plan, "sweep.json": store.sweep, "attested.jsonl": store.latest,
+        FILE: Ratios(folder, "cpu")._read,
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"has more than 1,024 MB, so it is no file of ttabench"):
+        read[name]()
+
+
 def test_an_endless_line_is_one_sentence(
     ttabench: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,10 +294,10 @@ def test_deep_nesting_and_huge_numbers_are_one_sentence(
 
 @each("text", [DEEP, HUGE, OPEN])
 def test_ratios_of_deep_nesting_or_huge_numbers_are_one_sentence(folder: Path, text: bytes) -> None:
-    path = folder / compute_ratio.FILE
+    path = folder / FILE
     path.write_bytes(text)
     with pytest.raises(UserError, match=f"{re.escape(str(path))} is not what ttabench wrote"):
-        compute_ratio.Ratios(folder, "cpu")(CELL)
+        Ratios(folder, "cpu")(CELL)
 
 
 @pytest.mark.parametrize(
@@ -476,3 +496,91 @@ def test_a_long_reason_is_cut_where_it_is_read(folder: Path) -> None:
     (record,) = Store.at(folder).latest().values()
     assert len(record.result.reason) < 5000
     assert record.result.reason.endswith("(20,000 characters)")
+
+
+# ---- what was planned and asked for
+
+PLANNED: dict[str, Any] = {
+    "id": "a" * 64, "method": "tent", "base": "tent", "arch": "resnet18", "dataset": "digits-c",
+    "corruption": "fog", "severity": 5, "seed": 0, "reason": "",
+}  # fmt: skip
+
+
+@each(
+    ("name", "value", "words"),
+    [
+        ("id", [1], "its id is"), ("method", None, "its method is None"), ("dataset", 3, "its dataset is 3"),
+        ("corruption", [1], "its corruption is"), ("severity", "x", "its severity is x"),
+        ("reason", 3, "its reason is 3"), ("arch", LONG, "its arch is xxx"), ("fixed", 3, "its fixed is 3"),
+        ("protocol", 3, "its protocol is 3"), ("protocol", {"x": 1}, "its protocol has an unknown x"),
+        ("protocol", {"mode": "x"}, "its protocol is none"),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_a_planned_cell_with_values_of_another_type_is_named(
+    ttabench: Run, folder: Path, name: str, value: object, words: str
+) -> None:
+    path = folder / "plan.jsonl"
+    path.write_bytes(encode(PLANNED) + encode({**PLANNED, name: value}))
+    for verb in ("status", "report"):
+        output = ttabench(verb, folder)
+        assert output.code == 2, output
+        assert f"plan.jsonl, line 2, is not what ttabench wrote: {words}" in output.err.replace("\n", "")
+    path.unlink()
+
+
+WRONG: list[dict[str, Any]] = [
+    {"methods": 3}, {"corruptions": 3}, {"settings": [3]}, {"include": 3}, {"include": [3]},
+    {"include": [{"methods": 3}]}, {"per_method": 3}, {"per_dataset": {"digits-c": 3}},
+]  # fmt: skip
+
+
+@each("options", WRONG, ids=str)
+def test_options_of_another_type_are_none_of_ttabench(
+    ttabench: Run, folder: Path, options: dict[str, Any]
+) -> None:
+    before = (folder / "sweep.json").read_text()
+    written = json.loads(before)
+    written["sweep"] |= options
+    written["sum"] = manifest.checksum(written["sweep"])
+    (folder / "sweep.json").write_text(json.dumps(written))
+    for verb in ("status", "report"):
+        output = ttabench(verb, folder)
+        assert output.code == 2, output
+        assert "sweep.json is not what ttabench wrote" in output.err.replace("\n", " ")
+    (folder / "sweep.json").write_text(before)
+
+
+@each(
+    "text",
+    [
+        "methods = 3",
+        "set = 3",
+        "include = 3",
+        "include = [3]",
+        "per_method = 3",
+        "x = " + "[" * 5000,
+        "link",
+        "pipe",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_sweep_file_that_cannot_be_read_asks_for_nothing(folder: Path, text: str) -> None:
+    path = folder / "sweep.toml"
+    if text == "pipe":
+        os.mkfifo(path)
+    elif text == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text(text)
+    assert set_by_users(folder, {"methods": ["tent[lr=1]"]}) == {("tent", "lr")}
+    if "[[" not in text:
+        assert not [sweep for sweep in kept(folder) if "include" in sweep]
+    path.unlink()
+
+
+@each("ratio", ["0", "-1", "NaN", "Infinity", "1e300", '"x"', "1" + "0" * 400])
+def test_a_stored_compute_ratio_that_is_none_is_named(folder: Path, ratio: str) -> None:
+    (folder / "pace.json").write_text(f'{{"a": {{"ratio": {ratio}}}}}')
+    with pytest.raises(UserError, match=r"pace\.json is not what ttabench wrote"):
+        Ratios(folder, "cpu")._read()
