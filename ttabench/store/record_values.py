@@ -74,7 +74,10 @@ OF_DETAILS = _table(
         **dict.fromkeys((*DETAILS, "source_warning"), str), "cost": Figures, "unlabelled": Figures,
         "calibration": Bins,
         "windows": _table(
-            {"accuracy": list[Number], "length": Annotated[int, Meta(ge=1, le=LARGEST)]},
+            {
+                "accuracy": Annotated[list[Number], Meta(min_length=1)],
+                "length": Annotated[int, Meta(ge=1, le=LARGEST)],
+            },
             needed=("accuracy", "length"), more=True,
         ),
         "unknown": _table({"images": Number, **dict.fromkeys(OF_UNKNOWN, Figures | None)}),

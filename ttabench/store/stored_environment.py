@@ -10,6 +10,8 @@ from ttabench.system.checked_lines import Damaged
 
 __all__ = ["StoredEnvironment"]
 
+MOST_THREADS = 1 << 31
+
 
 class StoredEnvironment(dict[str, Any]):
     """Versions of libraries, machine, processor, device and threads.
@@ -25,7 +27,10 @@ class StoredEnvironment(dict[str, Any]):
         versions = facts.get("versions", {})
         if not isinstance(versions, dict) or not all(isinstance(each, str) for each in versions.values()):
             raise Damaged(f"its versions are {shortened(str(versions), 20)}")
-        for name, kind in (("device", str), ("machine", str), ("processor", str), ("threads", int)):
-            if not isinstance(value := facts.get(name, kind()), kind):
+        for name in ("device", "machine", "processor"):
+            if not isinstance(value := facts.get(name, ""), str):
                 raise Damaged(f"its {name} is {shortened(str(value), 20)}")
+        threads = facts.get("threads", 0)
+        if not isinstance(threads, int) or not 0 <= threads <= MOST_THREADS:
+            raise Damaged(f"its threads is {shortened(str(threads), 20)}")
         return cls(facts)

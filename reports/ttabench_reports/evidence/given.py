@@ -119,8 +119,13 @@ def _passes(epochs: int, config: Mapping[str, Any], known: MethodFacts) -> int:
     """Passes over the test images of an offline method; of a stack, those of both its methods."""
     if {"first", "second"} <= config.keys():
         parts = (known.parts.get(str(config[part]), MethodFacts()) for part in ("first", "second"))
-        return sum(epochs or int(part.defaults.get("epochs") or 1) for part in parts)
-    return epochs or int(config.get("epochs") or 1)
+        return sum(epochs or _count(part.defaults.get("epochs")) for part in parts)
+    return epochs or _count(config.get("epochs"))
+
+
+def _count(value: Any) -> int:
+    """A number of epochs among settings; 1 for a method that means something else by this name."""
+    return value if type(value) is int and value > 0 else 1
 
 
 @lru_cache(maxsize=4096)
@@ -148,7 +153,9 @@ def _kind(about: Mapping[str, Any], config: Mapping[str, Any], known: MethodFact
 def _source(about: Mapping[str, Any], config: Mapping[str, Any], kind: str) -> tuple[str, str]:
     """(in words, in short)"""
     if used := str(about.get("source_used", "")):  # e.g. features (10,000 images); channels (2,000 images)
-        counts = [int(count.replace(",", "")) for count in re.findall(r"\(([\d,]+) images\)", used)]
+        counts = [
+            int(count.replace(",", "")) for count in re.findall(r"\(([0-9][0-9,]{0,20}) images\)", used)
+        ]
         return used, f"{_KINDS.get(kind, kind)} {_brief(max(counts, default=0))}".strip()
     if kind == UNKNOWN:
         return UNKNOWN, UNKNOWN

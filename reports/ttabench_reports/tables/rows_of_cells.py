@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from ttabench.store.record_values import LARGEST
 from ttabench.store.table import varying
 from ttabench_reports.cells.frames import (
     DETAILS,
@@ -59,7 +60,7 @@ def rows_of_cells(cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _resets(details: object) -> object:
     """How often a method was reset; None where it does not say it, or says something else under this name."""
     said = details.get("resets") if isinstance(details, dict) else None
-    return said if isinstance(said, int | float) else None
+    return said if isinstance(said, int | float) and abs(said) <= LARGEST else None
 
 
 def _variants(rows: pd.DataFrame) -> pd.Series[str]:

@@ -18,7 +18,7 @@ from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images
 from tests.unit.stored_results import CELL, fill
-from ttabench.cell import Result
+from ttabench.cell import Result, stored_identity
 from ttabench.data import catalog
 from ttabench.errors import UserError, printable
 from ttabench.plain_text import UNSAFE, lines, one_line, plain
@@ -352,6 +352,7 @@ def check_refused(ttabench: Run, shard: Path, line: int, words: str) -> None:
     [
         ("cost", 3), ("cost", {"images": "x"}), ("cost", {"images": 0}), ("unlabelled", [1]),
         ("calibration", [1]), ("calibration", {"count": [1]}), ("windows", "x"), ("windows", {"length": 0}),
+        ("windows", {"length": 1, "accuracy": []}),
         ("unknown", {"softmax": 3}), ("alarm", 7), ("source_warning", [1]), ("adapted", {"a": 1}),
     ],
     ids=str,
@@ -401,7 +402,7 @@ def test_a_protocol_that_is_none_is_named_with_its_place(
     ("name", "value"),
     [
         ("versions", 3), ("versions", {"torch": [1]}), ("device", 7), ("machine", [1]), ("processor", {}),
-        ("threads", "x"),
+        ("threads", "x"), ("threads", -1), ("threads", 10**30),
     ],
     ids=str,
 )  # fmt: skip
@@ -496,6 +497,31 @@ def test_a_long_reason_is_cut_where_it_is_read(folder: Path) -> None:
     (record,) = Store.at(folder).latest().values()
     assert len(record.result.reason) < 5000
     assert record.result.reason.endswith("(20,000 characters)")
+
+
+OFFLINE = {**CELL.to_json(), "protocol": {"mode": "offline"}}
+
+
+@each(
+    "changes",
+    [
+        {"cell": {**OFFLINE, "config": {"epochs": "all"}}}, {"cell": {**OFFLINE, "config": {"epochs": 2.5}}},
+        {"details": {"source_used": "features (, images)"}},
+        {"details": {"source_used": f"features ({'9' * 5000} images)"}},
+        {"details": {"resets": 10**400}}, {"details": {"resets": "x"}},
+    ],
+    ids=lambda changes: str(changes)[:60],
+)  # fmt: skip
+def test_what_a_method_means_by_a_name_of_a_report_is_its_own_affair(
+    ttabench: Run, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Settings and details may have any name, and any value."""
+    folder = folder_in(tmp_path / str(len(list(tmp_path.iterdir()))))
+    if "cell" in changes:
+        changes = {**changes, "id": stored_identity(changes["cell"])}
+    put(folder, ok, **changes)
+    output = ttabench("report", folder, "--format", "csv,markdown")
+    assert output.code == 0, output
 
 
 # ---- what was planned and asked for
