@@ -43,7 +43,7 @@ def _means(comparison: Comparison) -> Table:
     for name in ("dataset", "arch", "method"):
         grid.add_column(name, overflow="fold")
     for name in (*_headings(comparison.names), "change", P_OF_FALL, "cells"):
-        grid.add_column(name, justify="right", overflow="fold")
+        grid.add_column(Text(name), justify="right", overflow="fold")
     for row in comparison.means[comparison.means["cells"] > 0].to_dict("records"):
         numbers = (f"{row['before']:.2f}", f"{row['after']:.2f}", naming.points(row["change"], 2))
         cells = str(row["cells"]) if row["cells"] == row["of"] else f"{row['cells']} of {row['of']}"

@@ -65,7 +65,7 @@ def side(results: pd.DataFrame | Path | str | Side, word: str = "results") -> Si
     path = Path(results)
     if path.is_dir():
         return _of_folder(path)
-    return _of_table(read_csv(path), str(path))
+    return _of_table(read_csv(path), one_line(str(path)))
 
 
 def _of_table(cells: pd.DataFrame, name: str) -> Side:
@@ -121,7 +121,7 @@ def _of_folder(path: Path) -> Side:
         return _card(latest[cell_id], defaults)
 
     cells = checked(cells_of(latest.values()), str(path))
-    return Side(str(path), cells, card, bitmaps, _stale(latest.values()), whole=True)
+    return Side(one_line(str(path)), cells, card, bitmaps, _stale(latest.values()), whole=True)
 
 
 def _stale(records: Iterable[Record]) -> dict[tuple[str, str], int]:

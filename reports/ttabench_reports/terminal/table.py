@@ -121,7 +121,7 @@ class Fitted:
         grid.add_column("", overflow="fold", max_width=30)
         heads = dict(zip(self.table.columns, naming.shorts(self.table.columns), strict=True))
         for column in columns:
-            grid.add_column(heads[column], justify="right", no_wrap=True)
+            grid.add_column(Text(heads[column]), justify="right", no_wrap=True)
         means = columns if self.table.natural else (MEAN, MEAN_EXTRA)
         for arch, rows in self.table.archs().items():
             grid.add_row(Text(naming.arch(arch), style="bold"), *[""] * len(columns))

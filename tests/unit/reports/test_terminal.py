@@ -53,6 +53,12 @@ def test_it_fits_and_cuts_nothing(troubled: pd.DataFrame, means: list[str], widt
     assert all(mean in text for mean in means)
 
 
+def test_names_of_columns_are_no_markup() -> None:
+    text = shown(cells(("source", "tent"), ("cct",), corruptions=("[/a]", "[bold]"), severities=(0,)), 200)
+    assert "[/a" in text
+    assert "[bo" in text
+
+
 def test_one_column_wider_than_the_terminal_is_printed() -> None:
     frame = cells(("source", "tent[norms=all,lr=0.0005]"), ("cct",), corruptions=("natural",), severity=0)
     assert "tent" in shown(frame, 20).lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +147,17 @@ def test_a_name_that_cannot_be_printed_is_no_name(tmp_path: Path, evil: str, nam
     ):
         Store.at(folder).latest()
     assert shard.exists()
+
+
+@pytest.mark.parametrize("name", ["[bold]b", "\x1b[2J"])
+def test_the_name_of_a_folder_steers_no_terminal(ttabench: Run, folder: Path, name: str) -> None:
+    put(folder, ok)
+    other = Path(shutil.copytree(folder, folder.with_name(name)))
+    for options in ((), ("--json",), ("--gate",)):
+        output = ttabench("compare", folder, other, *options)
+        assert output.code == 0, output
+        assert not forbidden(output.out + output.err)
+    assert one_line(name) in ttabench("compare", folder, other).out
 
 
 def test_options_are_shown_as_text(ttabench: Run, folder: Path) -> None:

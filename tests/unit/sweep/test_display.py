@@ -17,7 +17,7 @@ from ttabench.protocol import Protocol
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep import typical_costs
-from ttabench.sweep.progress.display import Display, clock_left, shorten
+from ttabench.sweep.progress.display import Display, Meter, clock_left, shorten
 from ttabench.sweep.progress.pace import Pace
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -193,3 +193,15 @@ def test_a_pipe_gets_a_line_per_item_with_the_time_left(monkeypatch: pytest.Monk
     display.finished("c", "failed: \x1b[31mred", keep=True, seconds=10.0)
     assert "\x1b" not in file.getvalue()
     assert file.getvalue().endswith("left\n")
+
+
+def test_what_is_in_progress_is_no_markup() -> None:
+    meter = Meter("images")
+    meter("reading a[/b] of imagenet-c[robustbench-5k]", 1, 2)
+    display = Display(1, "cells", at_80_columns())
+    display.running("a", 1, 2, note="[/b]")
+    for bars in (meter._bars, display._bars):
+        console = Console(file=io.StringIO(), width=120)
+        with console.capture() as shown:
+            console.print(bars.get_renderable())
+        assert "[/b]" in shown.get()

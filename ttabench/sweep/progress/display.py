@@ -103,7 +103,7 @@ class Display:
             NameColumn(),
             BarColumn(bar_width=10),
             CountColumn(),
-            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True)),
             console=self.console,
             transient=True,
             expand=True,
@@ -206,7 +206,7 @@ class Meter:
         self._bytes = unit == "bytes"
         counts = (DownloadColumn(), TransferSpeedColumn()) if self._bytes else (MofNCompleteColumn(),)
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             *counts,
             TimeRemainingColumn(),
