@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ def fetch(
 
     with Meter("bytes") as meter:
         found = fetch_results(source, name, sha256, replace=replace, on_progress=meter)
-    stores = " ".join(printable(str(path)) for path in found.stores)
+    stores = " ".join(printable(quote(str(path))) for path in found.stores)
     print(f"{found.name}: {found.version or 'a folder'}")
     print(f"In a table beside yours: ttabench report MINE {stores} --out both")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 
 from ttabench.errors import UserError, printable
 from ttabench.store.contents import Contents, facts
@@ -33,7 +34,7 @@ def write_readme(store: Store) -> Path | None:
             return None
         if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
             return None
-        text = readme(Contents.of(store.latest_as(facts, quick=True).values()), store.root.name)
+        text = readme(Contents.of(store.latest_as(facts, quick=True).values()), store.root.resolve().name)
         replace_file(path, text.encode())
     except (OSError, UserError):  # the results are stored; a README is not worth an error
         return None
@@ -50,7 +51,7 @@ def readme(contents: Contents, name: str) -> str:
         "\n".join([_row(heads), _row(["---"] * len(heads)), *map(_row, contents.rows())]),
         f"**Code:** {_counted(contents.code)}.", f"**Machine:** {_counted(contents.machines)}.",
         "**Data:** " + " ".join(map(_origin, contents.datasets())),
-        COMMANDS.format(printable(name)),
+        COMMANDS.format(printable(quote(name))),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 

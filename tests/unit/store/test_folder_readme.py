@@ -38,6 +38,14 @@ def test_the_readme_says_what_ran_how_and_what_to_do(store: Store) -> None:
         assert f"**{heading}**" in text
 
 
+def test_the_name_of_the_folder_is_quoted_for_a_shell(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = store.root.rename(store.root.with_name("my runs; $(x)"))
+    monkeypatch.chdir(root)
+    for folder in (root, Path()):  # `--out .` is this folder, too
+        write_readme(Store.at(folder))
+        assert "ttabench status 'my runs; $(x)' " in (root / "README.md").read_text()
+
+
 def test_a_readme_of_somebody_else_is_left_alone(store: Store) -> None:
     path = store.root / "README.md"
     path.write_text("mine\n")
