@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +151,36 @@ def test_a_part_that_is_not_there_and_a_severity_are_refused(folder: Path) -> No
         data.corrupted("00002-0", 0)
     with pytest.raises(UserError, match="has no severity; severity 5"):
         data.corrupted("00000-0", 5)
+
+
+@pytest.mark.parametrize("side", [12_000, 60_000])  # Pillow itself refuses the second
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_an_image_that_would_fill_the_memory_is_not_decoded(folder: Path, side: int) -> None:
+    image = bytearray(jpeg(0))
+    at = image.find(b"\xff\xc0") + 5
+    image[at : at + 4] = struct.pack(">HH", side, side)
+    with tarfile.open(folder / "serial_00001.tar", "w") as tar:
+        for i in range(PER_SHARD):
+            member(tar, f"sample_{i}.input.jpg", bytes(image))
+            member(tar, f"sample_{i}.output.cls", b"1")
+    data = dataset(str(folder))
+    with pytest.raises(
+        UserError, match=r"sample_0\.input\.jpg of .*serial_00001\.tar (has|cannot be decoded)"
+    ):
+        data.corrupted("00001-0", 0)
+
+
+def test_a_number_of_thousands_of_digits_is_no_sample(folder: Path) -> None:
+    with tarfile.open(folder / "serial_00000.tar", "a") as tar:
+        member(tar, f"sample_{'9' * 5000}.input.jpg", b"")
+    assert len(dataset(str(folder)).corrupted("00000-0", 0)) == 2
+
+
+def test_a_shard_that_leads_back_is_not_read_for_ever(folder: Path) -> None:
+    first, back = tarfile.TarInfo("a"), bytearray(tarfile.TarInfo("sample_0.input.jpg").tobuf())
+    back[124:136] = bytes([255] * 10 + [254, 0])  # -512 bytes
+    back[148:156] = b" " * 8
+    back[148:156] = b"%06o\0 " % sum(back)
+    (folder / "serial_00000.tar").write_bytes(first.tobuf() + bytes(back) + bytes(1024))
+    with pytest.raises(UserError, match=r"serial_00000\.tar (is damaged|cannot be read as a tar file)"):
+        dataset(str(folder))

@@ -34,7 +34,7 @@ ENDING = f"-ccc{SUFFIX}"
 """The names of these datasets end in it."""
 FOLDER = re.compile(r"baseline_(\d+(?:\.\d+)?)_transition\+speed_([1-9]\d*)_seed_(\d+)")
 SHARD = re.compile(r"serial_(\d{5})\.tar")
-SAMPLE = re.compile(r"sample_(\d+)\.(input\.jpg|output\.cls)")
+SAMPLE = re.compile(r"sample_(\d{1,9})\.(input\.jpg|output\.cls)")
 LARGEST = 10_000_000  # bytes of an image or a label
 
 
@@ -149,6 +149,8 @@ def samples(path: Path) -> list[tuple[tarfile.TarInfo, tarfile.TarInfo]]:
     found: dict[int, dict[str, tarfile.TarInfo]] = {}
     with opened(path) as tar:
         for member in tar:
+            if member.size < 0:  # Python's reader would go back, and read it again and again
+                raise UserError(f"{path} is damaged: {member.name} has {member.size} bytes; fetch it again.")
             if (match := SAMPLE.fullmatch(member.name)) and member.isfile():
                 found.setdefault(int(match[1]), {})[match[2]] = member
     for number in range(len(found)):
@@ -198,5 +200,5 @@ def pixels(data: bytes, size: int, what: str) -> NDArray[np.uint8]:
             if image.size != (size, size):
                 raise UserError(f"{what} has {image.width}×{image.height} pixels; expected {size}×{size}.")
             return np.asarray(image.convert("RGB"))
-    except OSError as problem:
+    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError) as problem:
         raise UserError(f"{what} cannot be decoded ({problem}); fetch it again.") from None
