@@ -157,6 +157,21 @@ def test_a_truncated_file_is_never_used(mirror: Mirror, tmp_path: Path, announce
     _one_sentence(caught, tmp_path)
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_server_that_sends_too_much_is_not_heard_to_the_end(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: bool
+) -> None:
+    monkeypatch.setattr(downloading, "BLOCK", 10_000)
+    monkeypatch.setattr(downloading, "UNSTATED", 100_000)
+    mirror.announces, mirror.files["a.tar"] = False, CONTENT
+    archive = described(CONTENT[:100_000], mirror, **({} if stated else {"size": 0}))
+    arrived: list[int] = []
+    with pytest.raises(UserError, match=r"it sent more than 100,000 bytes"):
+        download(archive, tmp_path, lambda what, done, total: arrived.append(done))
+    assert max(arrived) <= 100_000
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 0
+
+
 @pytest.mark.parametrize("honest", [True, False])
 def test_a_web_page_is_told_from_the_file(mirror: Mirror, tmp_path: Path, honest: bool) -> None:
     mirror.files["a.tar"] = b"<!DOCTYPE html><html>Please log in</html>"

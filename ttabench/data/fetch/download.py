@@ -27,6 +27,7 @@ BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 5  # per mirror; each continues where the last one stopped
 PAUSE = 1.0  # seconds before the second attempt; doubles
+UNSTATED = 16 << 30  # bytes that a file of no published size may have
 
 
 class _Unusable(Exception):
@@ -148,7 +149,7 @@ def _request(url: str, archive: Archive, part: Path, on_progress: OnProgress) ->
             raise _Unusable("it sent another part of the file than was asked for")
         total = _total(answer, start, archive)
         with part.open("ab" if start else "wb") as file:
-            _copy(answer, file, archive.file, start, total, on_progress)
+            _copy(answer, file, archive, start, total, on_progress)
 
 
 def _open(url: str, start: int) -> http.client.HTTPResponse | None:
@@ -208,15 +209,20 @@ def _total(answer: http.client.HTTPResponse, start: int, archive: Archive) -> in
 def _copy(
     answer: http.client.HTTPResponse,
     file: IO[bytes],
-    name: str,
+    archive: Archive,
     done: int,
     total: int,
     on_progress: OnProgress,
 ) -> None:
+    """Raises _Unusable for more bytes than the file may have: who states no length may never end."""
+    most = archive.size or UNSTATED
     for block in _blocks(answer):
         file.write(block)
         done += len(block)
-        on_progress(f"downloading {name}", done, total)
+        if done > most:
+            file.truncate(0)
+            raise _Unusable(f"it sent more than {most:,} bytes")
+        on_progress(f"downloading {archive.file}", done, total)
     if total and done < total:
         raise _Interrupted(f"{done:,} of {total:,} bytes arrived")
 
