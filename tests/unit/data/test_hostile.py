@@ -19,14 +19,23 @@ from ttabench.data import catalog
 from ttabench.data.fetch import extract
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.array_files import open_npz
+from ttabench.data.fetch.fetch import place
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError, printable
+from ttabench.data.published.facts import PUBLISHED
 
 MEGABYTE = 1 << 20
 
 
 def _zip(path: Path, count: int, size: int) -> Path:
+def _damage(path: Path) -> None:
+    """Zeros in the middle of what is packed first."""
+    raw = bytearray(path.read_bytes())
+    raw[200:400] = bytes(200)
+    path.write_bytes(raw)
+
+
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for i in range(count):
             archive.writestr(f"{i}", bytes(size))
@@ -82,6 +91,39 @@ def test_too_many_files_are_refused(tmp_path: Path, make: object, monkeypatch: p
 
 
 # ---- images and arrays
+@pytest.mark.parametrize("way", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
+def test_a_damaged_member_is_damage_however_it_is_packed(tmp_path: Path, way: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", way) as archive:
+        archive.writestr("a", np.random.default_rng(0).bytes(20_000))
+    _damage(tmp_path / "a.zip")
+    with pytest.raises(UserError, match=r"a\.zip is damaged"):
+        unpack(tmp_path / "a.zip", tmp_path / "in", lambda parts: parts)
+
+
+def test_a_name_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ä", "x")
+    path.write_bytes(path.read_bytes().replace("ä".encode(), b"\xff\xfe"))
+    with pytest.raises(UserError, match=r"a\.zip is damaged"):
+        unpack(path, tmp_path / "in", lambda parts: parts)
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_file_without_a_name_is_left_out(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("./.", "abc")
+    else:
+        with tarfile.open(path, "w") as tar:
+            info = tarfile.TarInfo(".")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    below = place(PUBLISHED["cifar10-c"].archives[0])
+    assert unpack(path, tmp_path / "in", below) == 0
+
+
 
 
 def _png(path: Path, width: int, height: int) -> Path:

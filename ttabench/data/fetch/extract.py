@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
 import tarfile
@@ -16,6 +17,12 @@ from ttabench.system.progress import OnProgress, silent
 
 # The path of a file below the target folder, by the parts of its name; None = the file is left out.
 PathInFolder = Callable[[tuple[str, ...]], tuple[str, ...] | None]
+
+# What the readers raise on bytes that are wrong or missing: ValueError on a name that is no text.
+DAMAGED = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError,
+    OSError,
+)  # fmt: skip
 
 MAX_RATIO = 10
 """An archive may unpack to this many times its own size; the published ones reach 1.5."""
@@ -52,7 +59,7 @@ def unpack(archive: Path, folder: Path, place: PathInFolder, on_progress: OnProg
             members, unpacked = members + 1, unpacked + size
             _check_bounds(archive, members, unpacked, limit)
             parts = _safe_parts(archive, name)
-            if content is None or (target := place(parts)) is None:
+            if content is None or not parts or (target := place(parts)) is None:
                 continue
             _safe_parts(archive, "/".join(target))
             path = folder.joinpath(*target)
@@ -68,7 +75,7 @@ def unpack(archive: Path, folder: Path, place: PathInFolder, on_progress: OnProg
             on_progress(f"unpacking {archive.name}", position, total)
     except FileExistsError as problem:
         raise UserError(f"{archive.name} was refused: it has two files for {problem.filename}.") from None
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as problem:
+    except DAMAGED as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
             raise UserError(
                 f"{archive.name} could not be unpacked to {folder} ({problem.strerror})."
