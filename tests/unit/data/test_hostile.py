@@ -7,6 +7,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,16 @@ from tests.unit.conftest import Output
 from ttabench.data import catalog
 from ttabench.data.fetch import extract
 from ttabench.data.fetch.extract import unpack
-from ttabench.data.files.array_files import open_npz
 from ttabench.data.fetch.fetch import place
+from ttabench.data.files.array_files import open_npz
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
-from ttabench.errors import UserError, printable
 from ttabench.data.published.facts import PUBLISHED
+from ttabench.errors import UserError, printable
 
 MEGABYTE = 1 << 20
 
 
-def _zip(path: Path, count: int, size: int) -> Path:
 def _damage(path: Path) -> None:
     """Zeros in the middle of what is packed first."""
     raw = bytearray(path.read_bytes())
@@ -36,6 +36,7 @@ def _damage(path: Path) -> None:
     path.write_bytes(raw)
 
 
+def _zip(path: Path, count: int, size: int) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for i in range(count):
             archive.writestr(f"{i}", bytes(size))
@@ -90,7 +91,6 @@ def test_too_many_files_are_refused(tmp_path: Path, make: object, monkeypatch: p
     assert len(list(tmp_path.glob("out/*"))) <= 10
 
 
-# ---- images and arrays
 @pytest.mark.parametrize("way", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED])
 def test_a_damaged_member_is_damage_however_it_is_packed(tmp_path: Path, way: int) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w", way) as archive:
@@ -124,6 +124,7 @@ def test_a_file_without_a_name_is_left_out(tmp_path: Path, kind: str) -> None:
     assert unpack(path, tmp_path / "in", below) == 0
 
 
+# ---- images and arrays
 
 
 def _png(path: Path, width: int, height: int) -> Path:
@@ -188,6 +189,59 @@ def test_an_npz_that_promises_more_than_it_holds_is_refused(
     np.save(tmp_path / "fog-5.npy", fakes.clean_images(6))
     with pytest.raises(UserError, match=says):
         catalog.dataset(str(tmp_path))
+
+
+def _npz(path: Path, way: int = zipfile.ZIP_STORED, **more: object) -> Path:
+    arrays = {"images": fakes.clean_images(4), "labels": np.arange(4), **more}
+    with zipfile.ZipFile(path, "w", way) as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.save(content, array)
+            archive.writestr(f"{name}.npy", content.getvalue())
+    return path
+
+
+def _marked(path: Path, at: int, value: int) -> Path:
+    """With another number at `at` in the heads of all members, and 2 bytes on in the list of contents."""
+    raw = bytearray(path.read_bytes())
+    for head, there in ((b"PK\x03\x04", at), (b"PK\x01\x02", at + 2)):
+        start = -1
+        while (start := raw.find(head, start + 1)) >= 0:
+            raw[start + there] = value
+    path.write_bytes(raw)
+    return path
+
+
+PACKED: dict[str, Callable[[Path], object]] = {
+    "lzma": lambda path: _npz(path, zipfile.ZIP_LZMA),
+    "bzip2": lambda path: _npz(path, zipfile.ZIP_BZIP2),
+    "encrypted": lambda path: _marked(_npz(path), 6, 1),
+    "an unknown way": lambda path: _marked(_npz(path), 8, 97),
+}
+
+
+@each("packed", [*PACKED])
+def test_an_npz_that_numpy_did_not_pack_is_refused(tmp_path: Path, packed: str) -> None:
+    PACKED[packed](tmp_path / "test.npz")
+    np.save(tmp_path / "fog-5.npy", fakes.clean_images(4))
+    said = r"test\.npz was refused: \w+\.npy is encrypted, or packed as NumPy packs no array"
+    with pytest.raises(UserError, match=said):
+        catalog.dataset(str(tmp_path))
+    with pytest.raises(UserError, match=said):
+        read_clean(tmp_path / "test.npz")
+
+
+def test_a_damaged_compressed_npz_is_one_sentence(tmp_path: Path) -> None:
+    _damage(_npz(tmp_path / "test.npz", zipfile.ZIP_DEFLATED))
+    with pytest.raises(UserError, match=r"test\.npz is not an \.npz file, or it is damaged"):
+        read_clean(tmp_path / "test.npz")
+
+
+def test_labels_that_are_times_are_no_whole_numbers(tmp_path: Path) -> None:
+    """NumPy counts them as such, and some of them are none."""
+    times = np.array([0, 1, 2, "NaT"], "m8[s]")
+    with pytest.raises(UserError, match=r"labels are timedelta64\[s\]; expected whole numbers"):
+        read_clean(_npz(tmp_path / "test.npz", labels=times))
 
 
 def test_a_zip_whose_list_promises_more_than_a_file_has_is_damaged(tmp_path: Path) -> None:

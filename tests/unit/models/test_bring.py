@@ -8,6 +8,7 @@ import pickle
 import re
 import sys
 import types
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,26 @@ def test_a_file_that_is_no_weights_is_explained(name: str, content: bytes, says:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
         read_weights(tmp_path / name)
+
+
+@pytest.mark.parametrize("count", [10**15, 2**64])
+def test_an_npz_that_promises_more_than_it_holds_is_refused(count: int, tmp_path: Path) -> None:
+    """Memory for it would be asked for before the first number is read."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, archive.open("a.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, header)
+        member.write(bytes(400))
+    with pytest.raises(UserError, match=r"the header of a\.npy promises [\d,]+ bytes"):
+        read_weights(tmp_path / "a.npz")
+
+
+def test_an_npz_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttabench.data.files.whole_archive.RATIO_COUNTS_FROM", 1 << 20)
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(1 << 20, np.float32))
+    with pytest.raises(UserError, match=r"a\.npy would unpack from [\d,]+ to 4,194,\d+ bytes"):
+        read_weights(tmp_path / "a.npz")
 
 
 def test_a_missing_file_and_one_without_tensors_are_explained(tmp_path: Path) -> None:

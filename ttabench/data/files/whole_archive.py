@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,23 +16,30 @@ from typing import IO, Any
 
 import numpy as np
 
+from ttabench.data.files.array_files import MAX_NPZ_RATIO, RATIO_COUNTS_FROM
 from ttabench.errors import UserError
 
 __all__ = ["check_label_count", "check_whole", "label_type"]
 
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+WAYS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How NumPy packs arrays."""
+ENCRYPTED = 1
+"""The flag of a member that needs a password."""
 
 
 def check_whole(path: Path) -> None:
     """Raise UserError where an array of the .npz file `path` is longer in its header than in the file.
 
-    Also where there are more images than labels, or fewer: the array alone could not name the file.
+    Also where one is packed in a way that NumPy does not pack it, or would fill the memory; and where there
+    are more images than labels, or fewer: the array alone could not name the file.
     Nothing is said of a file that is no archive: whoever reads it says so.
     """
     with suppress(*UNREADABLE), zipfile.ZipFile(path) as archive:
         for info, room in _rooms(archive):
             if not info.filename.endswith(".npy"):
                 continue
+            _check_packing(path, info)
             promised, held = _promised(archive, info), min(info.file_size, room)
             if promised > held:
                 raise UserError(
@@ -59,9 +67,25 @@ def label_type(path: Path) -> np.dtype[Any] | None:
     return None
 
 
+def _check_packing(path: Path, info: zipfile.ZipInfo) -> None:
+    """Raise UserError for a member that NumPy has not packed, and for one that would fill the memory."""
+    if info.compress_type not in WAYS or info.flag_bits & ENCRYPTED:
+        raise UserError(
+            f"{path} was refused: {info.filename} is encrypted, or packed as NumPy packs no array; save it "
+            "again with numpy.savez."
+        )
+    if info.file_size > max(RATIO_COUNTS_FROM, MAX_NPZ_RATIO * info.compress_size):
+        raise UserError(
+            f"{path} was refused: {info.filename} would unpack from {info.compress_size:,} to "
+            f"{info.file_size:,} bytes; save it again with numpy.savez, which does not compress."
+        )
+
+
 def _check_counts(images: IO[bytes], labels: IO[bytes], of_images: str, of_labels: str) -> None:
-    """Raise UserError for other numbers, and ValueError for labels that are not one list."""
-    (count, *_), (given,) = _header(images)[0], _header(labels)[0]
+    """Raise UserError for other numbers and for labels that are times; ValueError where they are no list."""
+    (count, *_), ((given,), kind) = _header(images)[0], _header(labels)
+    if kind.kind == "m":  # which NumPy counts as whole numbers
+        raise UserError(f"{of_labels}: labels are {kind}; expected whole numbers.")
     if count != given:
         raise UserError(
             f"{of_labels} has {given:,} labels, and {of_images} has {count:,} images; expected one label per "
@@ -73,6 +97,8 @@ def _promised(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
     """The bytes of a member by the header of its array."""
     with archive.open(info) as member:
         shape, dtype = _header(member)
+        if dtype.hasobject:  # of which there is a pickle, and who reads it refuses it
+            return 0
         return member.tell() + math.prod(shape) * dtype.itemsize
 
 

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ttabench.data.files.whole_archive import check_whole
 from ttabench.errors import UserError
 
 __all__ = ["FORMATS", "read_weights", "rewrapped"]
@@ -81,6 +82,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _arrays(path: Path) -> dict[str, Tensor]:
     """The numbers in an npz file; texts beside them, such as the name of the network, are left out."""
+    check_whole(path)
     with np.load(path, allow_pickle=False) as arrays:
         read = {name: arrays[name] for name in arrays.files}
     return {
