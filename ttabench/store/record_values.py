@@ -16,6 +16,7 @@ from msgspec import Meta, ValidationError, convert, defstruct
 
 from ttabench.cell import Scalar, Status
 from ttabench.errors import shortened
+from ttabench.plain_text import plain
 from ttabench.protocol import Protocol
 from ttabench.store.columns import DETAILS, OF_UNKNOWN
 from ttabench.store.record import PROTOCOL
@@ -124,6 +125,16 @@ def check_values(data: Mapping[str, Any]) -> bytes:
     if details.get("cost", {}).get("images") == 0:
         raise Damaged("its details.cost is that of 0 images")
     return correct or b""
+
+
+def unreadable(cell: Mapping[str, Any]) -> str:
+    """Why a cell could not be read back once a result of it is stored; "" where it could."""
+    try:
+        convert(cell, CELL)
+    except ValidationError as problem:
+        return _in_words(str(problem), cell)
+    changed = [name for name, value in cell.items() if plain(value) != value]
+    return f"its {changed[0]} has characters that are not printed" if changed else ""
 
 
 def check_planned(data: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
+from ttabench.store.record_values import unreadable
 from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.chosen_methods import MethodChoice
@@ -200,6 +201,12 @@ def _of_method(
         template = replace(template, protocol=protocol)
         unmet = no_pace(choice.cls, protocol)
     fixed = _fixed(template, choice.grid)
+    for corruption in part.shifts.cells:
+        cell = replace(template, corruption=corruption)
+        if why := unreadable(cell.to_json()):
+            raise UserError(
+                f"results of {cell} could not be read again, as {why}; rename it, or choose another setting."
+            )
     for seed, severity in itertools.product(choice.grid.seeds, part.shifts.severities):
         history: tuple[str, ...] = ()
         for corruption in part.shifts.cells:

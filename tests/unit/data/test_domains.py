@@ -157,3 +157,16 @@ def test_names_that_mean_other_images_are_refused(root: Path, name: str) -> None
     (root / "art").rename(root / name)
     with pytest.raises(UserError, match=f"Pets/{name} cannot be a domain, as {name} has a meaning in"):
         dataset(str(root / "photo"))
+
+
+@pytest.mark.parametrize("name", ["ar\u200bt", "ar\tt", "\u202etra", "a\x1b[31mrt"])
+def test_a_domain_whose_results_could_not_be_read_again_is_refused(
+    ttabench: Run, root: Path, tmp_path: Path, name: str
+) -> None:
+    """Where results are read, such characters are shown as codes, and then the id is that of another cell."""
+    (root / "art").rename(root / name)
+    what = ("--methods", "tent", "--archs", "resnet20", "--datasets", root / "photo")
+    output = ttabench("sweep", *what, "--dry-run", "--out", tmp_path / "results")
+    assert output.code == 2, output
+    assert "its corruption has characters that are not printed; rename it" in output.err.replace("\n", " ")
+    assert not (tmp_path / "results").exists()
