@@ -283,7 +283,7 @@ def source_forward(
 ) -> float:
     """Seconds per image, by :func:`clock`, in which Source classifies images (n, H, W, 3) uint8.
 
-    The first batch is classified again and again; the median counts. On a GPU the first pass of a process
+    The first batch is classified again and again, see :func:`_usual`. On a GPU the first pass of a process
     loads libraries and kernels; it is not timed.
     """
     x = np.ascontiguousarray(images[np.arange(min(batch_size, len(images)))])
@@ -292,13 +292,22 @@ def source_forward(
     with torch.no_grad(), torch.autocast(torch.device(device).type, torch.bfloat16, half):
         if device.startswith("cuda"):
             classifier(to_tensor(x, device))
-        while len(times) < 2 or sum(times) < SOURCE_SECONDS:
+        while len(times) < 2 or sum(times) <= SOURCE_SECONDS:
             started = clock(device)
             classifier(to_tensor(x, device)).argmax(dim=1).cpu()
             times.append(clock(device) - started)
             if times[0] > SOURCE_SECONDS:  # large networks: once is enough
                 break
-    return float(np.median(times[1:] or times)) / len(x)
+    return _usual(times) / len(x)
+
+
+def _usual(times: Sequence[float]) -> float:
+    """The median without the first; the mean where a clock shows nothing of most of them.
+
+    The clock of :func:`clock` may go on with the ticks of the system alone, which are longer than a pass of a
+    small network: on Linux so in a process whose CPU time is limited (ulimit -t).
+    """
+    return float(np.median(times[1:] or times) or np.mean(times))
 
 
 def compute_ratio(
@@ -323,13 +332,14 @@ def compute_ratio(
     kind = torch.device(device).type
     method.reset()
     with torch.autocast(kind, torch.bfloat16, half, cache_enabled=False):
-        for images in batches:
-            started = clock(device)
-            method.adapt(to_tensor(images, device))
-            times.append((clock(device) - started) / len(images))
+        while not any(times):
+            for images in batches:
+                started = clock(device)
+                method.adapt(to_tensor(images, device))
+                times.append((clock(device) - started) / len(images))
     method.reset()
     source_seconds = source_forward(classifier, batches[0], len(batches[0]), device, precision)
-    return float(np.median(times[1:] or times)) / source_seconds
+    return _usual(times) / source_seconds
 
 
 # ---- resident memory, on Linux

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -312,6 +313,19 @@ def test_source_is_timed_on_a_batch_and_learns_nothing() -> None:
     seconds = source_forward(classifier, np.zeros((9, 16, 16, 3), np.uint8), 4)
     assert 0 < seconds < 1
     assert all(map(torch.equal, before, classifier.state_dict().values()))
+
+
+@pytest.mark.parametrize("least", [0.1, 0.0])
+def test_a_clock_whose_ticks_are_longer_than_a_pass_gives_times_too(
+    monkeypatch: pytest.MonkeyPatch, least: float
+) -> None:
+    """As the clock of a process whose CPU time is limited."""
+    looks = itertools.count()  # half a millisecond after each other
+    monkeypatch.setattr(cost, "clock", lambda device: next(looks) // 21 / 100)
+    monkeypatch.setattr(cost, "SOURCE_SECONDS", least)
+    method, images = prepared("bn_stats"), np.zeros((4, 16, 16, 3), np.uint8)
+    assert source_forward(method.model, images, 4) > 0
+    assert compute_ratio(method, method.model, [images]) > 0
 
 
 def test_rows_that_are_zero_do_not_count() -> None:
