@@ -29,7 +29,7 @@ from ttabench.plain_text import one_line
 from ttabench.store.results_folder import Store
 from ttabench.store.stream_paths import FILE, check_path
 from ttabench.system.environment import cache_dir
-from ttabench.system.files import replace_file, user_path
+from ttabench.system.files import replace_file, user_path, writing
 from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["Fetched", "fetch_results", "fetched"]
@@ -227,7 +227,8 @@ def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> 
     found = file_sha256(archive)
     if sha256 and found != sha256.lower():
         raise UserError(f"{archive.name} has the SHA-256 {found}; expected {sha256}.")
-    unpack(archive, work / "tree", lambda parts: parts, on_progress)
+    with writing(work, "free space there, or set TTABENCH_CACHE to another folder"):
+        unpack(archive, work / "tree", lambda parts: parts, on_progress)
     return work / "tree", found
 
 

@@ -710,6 +710,19 @@ def test_too_little_space_is_said_before_the_download(
     assert mirror.asked == []
 
 
+def test_a_disk_that_gets_full_while_files_are_unpacked_is_told_with_the_cure(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
+    monkeypatch.setattr("ttabench.data.fetch.extract.shutil.copyfileobj", full)
+    with pytest.raises(UserError, match=r"No space left on device\); free space there, or set TTABENCH_DATA"):
+        fetch_published(facts, tmp_path / "root")
+    assert not list((tmp_path / "root").glob(".unpacking-*"))
+
+
 def test_a_failed_fetch_leaves_what_was_there(mirror: Mirror, tmp_path: Path) -> None:
     facts = _published(mirror, fakes.make_cifar(tmp_path / "made"), fakes.FAKE_CIFAR10)
     fetch_published(facts, tmp_path / "root")

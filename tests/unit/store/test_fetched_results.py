@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -65,6 +67,20 @@ def git_of(tree: Path, to: Path) -> str:
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-qm", "x"]):
         subprocess.run(["git", "-C", str(to), *command], check=True, capture_output=True)
     return f"git+file://{to}"
+
+
+def test_a_disk_that_gets_full_while_results_are_unpacked_is_told_with_the_cure(
+    cache: Path, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ttabench.data.fetch.extract.shutil.copyfileobj", full)
+    with pytest.raises(
+        UserError, match=r"No space left on device\); free space there, or set TTABENCH_CACHE"
+    ):
+        fetch_results(str(tar_of(theirs, tmp_path / "r.tar.gz")))
+    assert not fetched()
 
 
 def test_results_may_be_called_like_the_folder_of_claims(cache: Path, theirs: Path) -> None:

@@ -49,7 +49,8 @@ def unpack(archive: Path, folder: Path, place: PathInFolder, on_progress: OnProg
     The whole archive is refused where one member is neither a plain file nor a folder (a link, a device) or
     has a name that leads out of `folder`, and where its members have too many bytes or are too many.
     Sizes are checked before a member is written. Files get ordinary permissions.
-    Raises UserError; the caller then deletes what was written before.
+    Raises UserError, and OSError where a file cannot be written; the caller then deletes what was written
+    before.
     """
     count = members = unpacked = 0
     total = archive.stat().st_size
@@ -77,9 +78,7 @@ def unpack(archive: Path, folder: Path, place: PathInFolder, on_progress: OnProg
         raise UserError(f"{archive.name} was refused: it has two files for {problem.filename}.") from None
     except DAMAGED as problem:
         if isinstance(problem, OSError) and problem.errno is not None:
-            raise UserError(
-                f"{archive.name} could not be unpacked to {folder} ({problem.strerror})."
-            ) from None
+            raise
         raise UserError(f"{archive.name} is damaged ({problem}); fetch it again.") from None
     return count
 
