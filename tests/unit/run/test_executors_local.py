@@ -384,6 +384,32 @@ def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on(
         os.kill(seen[0].pid, 0)
 
 
+@pytest.mark.usefixtures("forked_workers")
+def test_the_time_in_which_all_processes_stood_still_is_none_of_a_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after Ctrl-Z, or where a cluster suspends a job."""
+    clock, give, waits, given = Clock(monkeypatch), WorkerProcess.give, local.wait, list[Any]()
+
+    def noted(worker: WorkerProcess, job: Any) -> bool:
+        given.append(job)
+        return give(worker, job)
+
+    def stopped_once(ones: Any, timeout: float) -> Any:
+        found = waits(ones, timeout)
+        if len(given) == 1:
+            given.append("stopped")
+            clock.now += 100
+        return found
+
+    monkeypatch.setattr(local, "time", clock)
+    monkeypatch.setattr(local, "wait", stopped_once)
+    monkeypatch.setattr(WorkerProcess, "give", noted)
+    events = list(local.run([Says("a", seconds=0.3)], 1, limits=Limits(seconds=1.5)))
+    assert given == [Says("a", seconds=0.3), "stopped"]
+    assert [event[0] for event in events] == ["a"]
+
+
 @pytest.mark.slow
 def test_a_cell_that_grows_is_stopped_and_the_rest_goes_on() -> None:
     jobs = [Says("a"), Grows(1_500_000_000), Grows(1000), Says("b")]

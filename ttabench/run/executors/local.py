@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -15,6 +16,7 @@ from ttabench.run.executors.process import WorkerProcess
 
 STARTS = 3  # a worker that fails to start so often in a row does not start here at all
 POLL = 0.1  # seconds between two looks at the limits
+STILL = 1.0  # seconds more than that, after which all processes were stopped meanwhile, as by Ctrl-Z
 
 
 class CannotStart(UserError):
@@ -101,7 +103,11 @@ def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> G
                     _note_failed_start(worker, problem.strerror or str(problem))
             if queue and worker.ready and worker.job is None and worker.give(queue[0]):
                 queue.popleft()
+        before = time.monotonic()
         wait([one for worker in crew for one in worker.waitables()], POLL)
+        if (still := time.monotonic() - before - POLL) > STILL:
+            for worker in crew:
+                worker.stood_still(still)
         for worker in crew:
             if worker.started:
                 yield from _attend(worker, queue, limits)

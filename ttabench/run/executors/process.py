@@ -104,6 +104,10 @@ class WorkerProcess:
         known = kills is not None and self._oom_kills is not None
         return describe(self._process.exitcode, kills != self._oom_kills if known else None)
 
+    def stood_still(self, seconds: float) -> None:
+        """So many seconds are none of the running cell's time."""
+        self._since += seconds
+
     def runs_too_long(self, limits: Limits) -> bool:
         """Whether the running cell has used up its time."""
         return bool(self.job and limits.seconds) and time.monotonic() - self._since > limits.seconds
