@@ -52,8 +52,16 @@ def after(tmp_path: Path) -> Path:
     made = tmp_path / "after"
     made.mkdir()
     for name in ("ttabench", "methods", "reports"):
-        shutil.copytree(ROOT / name, made / name, copy_function=os.link)
+        shutil.copytree(ROOT / name, made / name, copy_function=linked)
     return made
+
+
+def linked(file: str, to: str) -> None:
+    """The file itself, or a copy where temporary files are on another disk."""
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copy2(file, to)
 
 
 def change(checkout: Path, *changes: tuple[str, str], file: str = SCORING) -> None:
