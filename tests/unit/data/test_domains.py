@@ -105,7 +105,7 @@ def test_the_folder_of_all_domains_names_them(root: Path) -> None:
 def test_the_splits_of_one_dataset_are_no_domains(root: Path) -> None:
     (root / "photo").rename(root / "train")
     (root / "art").rename(root / "test")
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"/test has clean images and no corrupted ones\. Run `ttabench"):
         dataset(str(root / "test"))
 
 
