@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ttabench.cell import Cell, Result
+from ttabench.cell import Cell, Result, canonical
 from ttabench.data.dataset import Dataset
 from ttabench.measure.scoring import Evaluation
 from ttabench.method import Method
@@ -25,6 +25,8 @@ from ttabench.run.cell_images import CellImages
 
 __all__ = ["CellRun", "plain"]
 
+LARGEST_REPORT = 1 << 20
+"""Characters that `Method.alarms` may fill: results are read again and again."""
 OF_SOME_CELLS = ("windows", "unknown")
 """Details that some cells have. No method can say them of itself, as reports take them for measured."""
 
@@ -58,7 +60,7 @@ class CellRun:
     def result(self, unlabelled: Mapping[str, Any]) -> Result:
         """The result; `unlabelled` are its label-free scores."""
         evaluation, kind = self.evaluation, type(self.method)
-        reported = plain(dict(self.method.alarms()))
+        reported = _storable(plain(dict(self.method.alarms())))
         own = {name: value for name, value in reported.items() if name not in OF_SOME_CELLS}
         alarm = "; ".join(filter(None, (*self._alarms(), str(own.pop("alarm", "")))))
         unknown = self._unknown()
@@ -121,6 +123,17 @@ class CellRun:
 def of_classes(data: Dataset) -> str:
     """``200 of 1000 classes`` where predictions are chosen from some of a classifier's classes, or ""."""
     return f"{len(data.scored_classes)} of {data.num_classes} classes" if data.scored_classes else ""
+
+
+def _storable(reported: dict[str, Any]) -> dict[str, Any]:
+    """What a method reports of itself; an alarm in place of more than a line of a results file may have."""
+    try:
+        size = len(canonical(reported))
+    except ValueError:  # a whole number of thousands of digits
+        return {"alarm": "what alarms() returns cannot be stored"}
+    if size <= LARGEST_REPORT:
+        return reported
+    return {"alarm": f"what alarms() returns has {size:,} characters, and is not stored"}
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,14 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.data.own.open_own import of_image_files
-from ttabench.errors import UnusableModel, UserError, exit_is_an_error, warn_of_network, warn_of_setting
+from ttabench.errors import (
+    UnusableModel,
+    UserError,
+    exit_is_an_error,
+    shortened,
+    warn_of_network,
+    warn_of_setting,
+)
 from ttabench.measure.any_network import SourceOfAnyNetwork
 from ttabench.measure.foreign_places import foreign_of
 from ttabench.measure.source_access import SourceImages
@@ -49,6 +56,7 @@ from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
+from ttabench.store.shards import LONGEST_REASON
 from ttabench.system.environment import cache_dir
 from ttabench.system.memory_errors import out_of_memory, said
 
@@ -312,4 +320,5 @@ def failed(cell: Cell, problem: Exception) -> Result:
     if out_of_memory(problem):
         reason = f"out of memory: {reason}"
     trace = "".join(traceback.format_exception(problem))
+    reason = shortened(reason, LONGEST_REASON)
     return Result(cell=cell, status="failed", reason=reason, details={"traceback": trace[-4000:]})

@@ -226,6 +226,25 @@ def test_a_result_holds_the_number_and_how_it_was_measured(setting: Setting) -> 
     assert set(details) == {*stated, "source_used", "batches", "calibration", "unlabelled", "cost"}
 
 
+@pytest.mark.parametrize(
+    ("said", "alarm"),
+    [
+        ({"logits": torch.zeros(400_000)}, "what alarms() returns has 1,600,0"),
+        ({"count": 10**5000}, "what alarms() returns cannot be stored"),
+        ({"a\x1b[31m": {1: {2}}, "alarm": ["x"], "cost": 3}, "['x']"),
+    ],
+)
+def test_whatever_a_method_says_of_itself_its_results_can_be_read(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], alarm: str
+) -> None:
+    monkeypatch.setattr(Toy, "alarms", lambda self: said)
+    details = setting.one().details
+    assert details["alarm"].startswith(alarm)
+    assert "logits" not in details
+    (record,) = Store.at(setting.worker.results).latest().values()
+    assert record.result.details["alarm"].startswith(alarm)
+
+
 def test_a_result_says_which_images_were_right(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = labelled().images, labelled().labels
     labels[[2, 5]] = (labels[[2, 5]] + 1) % CLASSES
