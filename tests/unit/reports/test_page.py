@@ -120,7 +120,7 @@ def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: R
     data = [t for t in rows.tables if t["about"].get("data-detail") == "cell"]
     actual = {}
     for one in data:
-        columns = one["about"]["data-columns"].split()
+        columns = json.loads(one["about"]["data-columns"])
         for about, entries in one["rows"]:
             if "data-r" in about:
                 actual[int(about["data-r"])] = (columns, about, entries)
@@ -139,6 +139,15 @@ def test_numbers_by_corruption_are_those_of_the_csv(frame: pd.DataFrame, rows: R
     shown = [e[0]["data-i"] for _, _, entries in actual.values() for e in entries[2:] if "data-i" in e[0]]
     expected = rises[[*CORRUPTIONS, MEAN]].notna().sum().sum()
     assert len(shown) == expected > 0
+
+
+def test_a_name_with_spaces_is_one_column() -> None:
+    """The numbers that stand behind a cell are found by the place of its column."""
+    domains = ("Art", "Clipart", "Real World, new", 'a "b"')
+    made = cells(corruptions=domains, severities=(0,))
+    for table in Rows(page.html(Report(made))).tables:
+        if table["about"].get("data-detail") == "cell":
+            assert json.loads(table["about"]["data-columns"]) == [*domains, MEAN]
 
 
 def test_means_are_those_of_the_csv(frame: pd.DataFrame, rows: Rows) -> None:

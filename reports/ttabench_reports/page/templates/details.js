@@ -38,7 +38,7 @@ function target(element) {
   if (!table) return null;
   if (table.dataset.detail === "mean") return { cell, row, column: "mean" };
   const at = cell.cellIndex - 2; // after the names of the method and of what it was given
-  return at < 0 ? null : { cell, row, column: table.dataset.columns.split(" ")[at] };
+  return at < 0 ? null : { cell, row, column: JSON.parse(table.dataset.columns)[at] };
 }
 
 function describe({ cell, row, column }) {
