@@ -45,6 +45,14 @@ KNOWN_CORRUPTIONS: tuple[str, ...] = ALL_CORRUPTIONS + BAR_CORRUPTIONS
 NATURAL = "natural"
 """The corruption of datasets whose images are photographs or drawings from another source."""
 
+OF_TABLES = frozenset((
+    "dataset", "severity", "fingerprint", "order", "reset", "contamination", "foreign", "held_out", "limit",
+    "precision", "stream", "baseline", "pace", "arch", "method", "row", "mode", "batch_size", "epochs",
+    "seeds", "n_images", "checkpoint", "stale", "source_data", "epochs_seen", "settings", "settings_chosen",
+    "mean", "mean_extra", "notes",
+))  # fmt: skip
+"""The columns that tables have beside those of corruptions; a domain with such a name could not be told."""
+
 SEVERITIES: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 NO_SEVERITY = 0

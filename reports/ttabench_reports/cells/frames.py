@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ttabench.corruptions.names import OF_TABLES
 from ttabench.errors import UserError, counted
 from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
@@ -97,6 +98,8 @@ def checked(cells: pd.DataFrame, origin: str = "the results") -> pd.DataFrame:
     if not (known := frame["status"].isin(STATUSES)).all():
         status = frame["status"][~known].iloc[0]
         raise UserError(f"{origin}: a cell has the status '{status}'; expected {', '.join(STATUSES)}.")
+    if taken := OF_TABLES & set(frame["corruption"]):
+        raise UserError(f"{origin}: a corruption is called '{min(taken)}', as a column of the tables is.")
     ok = frame["status"] == "ok"
     if (bad := ok & ~frame["accuracy"].between(0, 100)).any():
         value = frame.loc[bad, "accuracy"].iloc[0]

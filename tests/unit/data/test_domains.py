@@ -152,8 +152,8 @@ def test_a_table_has_the_domains_as_columns(
     assert "severity" not in done.out
 
 
-@pytest.mark.parametrize("name", ["mixed", "natural"])
-def test_names_that_mean_other_images_are_refused(root: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["mixed", "natural", "gradual", "cdc", "mean", "notes"])
+def test_names_that_mean_something_else_are_refused(root: Path, name: str) -> None:
     (root / "art").rename(root / name)
     with pytest.raises(UserError, match=f"Pets/{name} cannot be a domain, as {name} has a meaning in"):
         dataset(str(root / "photo"))

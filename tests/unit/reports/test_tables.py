@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.cases import each
 from tests.unit.made_cells import cells, continual, facts, spoil, where
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, OF_TABLES
 from ttabench.errors import UserError
 from ttabench.method.facts import facts_of
 from ttabench.registry import methods as registered
@@ -43,7 +43,7 @@ from ttabench_reports.tables.families import families
 from ttabench_reports.tables.increases import OTHER_SEEDS
 from ttabench_reports.terminal import table as terminal
 from ttabench_reports.words import naming, notes
-from ttabench_reports.words.naming import MEAN_EXTRA
+from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 NUMBERS = [*CORRUPTIONS, "mean"]
 
@@ -1164,6 +1164,16 @@ def test_variants_of_a_method_that_was_planned_and_measured_are_not_missing(tmp_
 
 
 def test_no_text_of_a_result_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
+def test_no_corruption_is_called_like_a_column(tmp_path: Path) -> None:
+    """Its numbers would stand in this column, or those of the column under it."""
+    frame = cells(seeds=(0, 1))
+    columns = {*pd.read_csv(csv_files.write(frame, tmp_path)[0]).columns}
+    assert OF_TABLES - columns <= {MEAN_EXTRA}
+    assert columns - OF_TABLES == set(CORRUPTIONS)
+    with pytest.raises(UserError, match="a corruption is called 'mean', as a column of the tables is"):
+        tables.tables(frame.replace({"corruption": {"fog": MEAN}}))
+
+
     name = '=HYPERLINK("http://x","tent")'
     frame = cells(("source", name), ("cct",), corruptions=(name,))
     tables_of = [path for path in write_published(frame, tmp_path) if path.suffix == ".csv"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions.names import NATURAL
+from ttabench.corruptions.names import NATURAL, OF_TABLES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.mixed import MIXED
@@ -21,6 +21,7 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
+from ttabench.protocol import ALL_STREAMS
 
 __all__ = [
     "check_classes",
@@ -31,6 +32,9 @@ __all__ = [
     "files_of",
     "largest_set",
 ]
+
+TAKEN = {MIXED, NATURAL, *ALL_STREAMS, *OF_TABLES}
+"""Names that no domain can have."""
 
 
 def check_sizes(data: OwnDataset) -> None:
@@ -46,11 +50,11 @@ def check_sizes(data: OwnDataset) -> None:
 
 
 def check_domain_names(data: OwnDataset) -> None:
-    """Raise UserError where a domain is called like what means other images in a sweep."""
-    if isinstance(data, DomainFolders) and (taken := {MIXED, NATURAL} & set(data.corruptions)):
+    """Raise UserError where a domain is called like what means something else in sweeps or tables."""
+    if isinstance(data, DomainFolders) and (taken := TAKEN & set(data.corruptions)):
         raise UserError(
-            f"{data.root / min(taken)} cannot be a domain, as {min(taken)} has a meaning in --corruptions; "
-            "rename the folder."
+            f"{data.root / min(taken)} cannot be a domain, as {min(taken)} has a meaning in sweeps or "
+            "tables; rename the folder."
         )
 
 
