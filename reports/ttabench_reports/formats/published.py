@@ -22,7 +22,7 @@ from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.words import minus
 from ttabench_reports.tables.table import LEGEND, STALE
 from ttabench_reports.words import naming
-from ttabench_reports.words.markdown_text import table_row
+from ttabench_reports.words.markdown_text import escape, table_row
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -119,8 +119,7 @@ def _markdown(matched: pd.DataFrame, numbers: pd.DataFrame) -> str:
 
 
 def _grid(heads: Sequence[str], rows: list[list[str]]) -> list[str]:
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [heads, ["---"] * len(heads), *escaped]
+    lines = [heads, ["---"] * len(heads), *([*map(escape, row)] for row in rows)]
     return [*map(table_row, lines), ""]
 
 

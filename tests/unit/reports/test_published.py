@@ -361,10 +361,17 @@ def test_the_report_format(tmp_path: Path) -> None:
     assert mean.loc["tent2021", "seeds"] == 2
     markdown = paths[1].read_text()
     assert "| CIFAR10-C | robustbench/Standard | TENT | 80.0 | 81.4 | -1.4 | tent2021 |" in markdown
-    assert "ours is cvt_2" in markdown
+    assert "ours is cvt\\_2" in markdown
     assert r"robustbench/Standard & TENT & 80.0 & 81.4\textsuperscript" in paths[2].read_text()
     for document in ("published", "published_column"):
         assert "tent2021" in compiled(tmp_path, document)
+
+
+def test_names_are_no_markup_in_markdown(tmp_path: Path) -> None:
+    frame = cells(("source", "tent[<script>]"), ("a|b",), datasets=("<img src=x>",))
+    (text,) = (path.read_text() for path in write(frame, tmp_path) if path.suffix == ".md")
+    assert "nothing is published on &lt;img src=x&gt;" in text
+    assert not re.search(r"<img|<script|a\|b(?<!a\\\|b)", text)
 
 
 def test_numbers_from_another_article_are_not_of_the_publications_networks(tmp_path: Path) -> None:
