@@ -17,6 +17,7 @@ from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, OWN, own, shared
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.calibration import packed
+from ttabench_reports.cells.formulas import without_apostrophe
 from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, ROW, TABLE, checked, flags
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
@@ -182,12 +183,20 @@ def read_csv(path: Path) -> pd.DataFrame:
             f"{path} cannot be read as CSV; expected a results folder or the cells.csv of 'ttabench report'."
         ) from None
     columns = [name for name in frame if name not in OF_RECORD]
-    frame = pd.DataFrame({one_line(str(name)): [*map(one_line, frame[name])] for name in columns})
+    texts = (_as_written(frame[name]) for name in columns)
+    frame = pd.DataFrame(dict(zip(_as_written(map(str, columns)), texts, strict=True)))
     cells = checked(frame, str(path))
     _check_once(cells, path)
     if 0 < cells["accuracy"].max() <= 1:
         warnings.warn(f"{path} has no accuracy above 1; expected percent, not shares.", stacklevel=2)
     return cells
+
+
+def _as_written(texts: Iterable[str]) -> list[str]:
+    """Texts of a CSV file, which may be somebody else's, as they were before they were written."""
+    texts = list(texts)
+    known = {text: one_line(without_apostrophe(text)) for text in {*texts}}
+    return [known[text] for text in texts]
 
 
 def _check_once(cells: pd.DataFrame, path: Path) -> None:

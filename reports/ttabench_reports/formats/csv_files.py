@@ -17,6 +17,7 @@ from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
+from ttabench_reports.cells.formulas import inert
 from ttabench_reports.cells.frames import (
     CALIBRATION,
     CORRECT,
@@ -41,7 +42,6 @@ TALLY = ("wins", "ties", "losses")
 P_VALUES = ("p_source_holm", "p_best_holm")
 HIDDEN = (CORRECT, CALIBRATION, DETAILS)
 TO_QUOTE = re.compile('[,"\n\r]')
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> list[Path]:
@@ -100,21 +100,17 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]
     frame = frame.loc[frame[by].sort_values(by).index, shown]
     frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
-    return write_csv(path, frame.round({"seconds": 3, "written": 3}), read_back=True)
+    return write_csv(path, frame.round({"seconds": 3, "written": 3}))
 
 
-def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Path:
+def write_csv(path: Path, frame: pd.DataFrame) -> Path:
     """`frame` with numbers to 4 decimals, p-values to 3 digits, and the fields of protocols as they are.
 
-    A protocol with other numbers is another protocol. A text that spreadsheets would run as a formula gets an
-    apostrophe in front, unless ttabench reads the file back.
+    A protocol with other numbers is another protocol.
     """
 
     def rounded(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
-
-    def inert(value: Any) -> Any:
-        return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
     text = ("string", "empty", "boolean")
     plain = [c for c in frame if c not in (*PROTOCOL, *P_VALUES)]
@@ -123,15 +119,15 @@ def write_csv(path: Path, frame: pd.DataFrame, *, read_back: bool = False) -> Pa
         **{str(c): frame[c].map(rounded) for c in mixed},
         **{c: frame[c].map(lambda p: float(f"{p:.3g}")) for c in P_VALUES if c in frame},
     ).round(dict.fromkeys(plain, 4))
-    if not read_back:
-        frame = frame.assign(**{str(c): frame[c].map(inert) for c in frame.select_dtypes(exclude="number")})
-        frame = frame.rename(columns=inert)
     return write_lines(path, as_csv(frame))
 
 
 def as_csv(frame: pd.DataFrame) -> Iterator[str]:
-    """The lines that pandas' `to_csv` writes, in a third of the time: texts stand in a column many times."""
-    yield ",".join(_quoted(str(name)) for name in frame)
+    """The lines that pandas' `to_csv` writes, in a third of the time: texts stand in a column many times.
+
+    A text that spreadsheets would run as a formula gets an apostrophe in front, see :func:`inert`.
+    """
+    yield ",".join(_quoted(inert(str(name))) for name in frame)
     fields = [_fields(column) for _, column in frame.items()]
     columns: list[Iterable[str]] = []
     for same, some in itertools.groupby(fields, lambda one: len(one) == 1):
@@ -153,7 +149,7 @@ def _fields(column: pd.Series[Any]) -> list[str]:
         keys = column.to_numpy().view("int64").tolist()  # 0.0 and -0.0 are equal
     elif column.dtype == object:
         keys = [*map(repr, values)]  # 1 and True are equal
-    fields = {key: _quoted(str(value)) for key, value in dict(zip(keys, values, strict=True)).items()}
+    fields = {key: _quoted(str(inert(value))) for key, value in dict(zip(keys, values, strict=True)).items()}
     if absent.any():
         fields |= dict.fromkeys(itertools.compress(keys, absent), "")
     return [*fields.values()] if len(fields) == 1 else [*map(fields.__getitem__, keys)]

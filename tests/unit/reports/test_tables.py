@@ -23,6 +23,7 @@ from ttabench.method.facts import facts_of
 from ttabench.registry import methods as registered
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, published
+from ttabench_reports.cells.load import read_one
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence import given as given_
@@ -1163,7 +1164,6 @@ def test_variants_of_a_method_that_was_planned_and_measured_are_not_missing(tmp_
     assert sum("tent (" in name for name in methods) == 2
 
 
-def test_no_text_of_a_result_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
 def test_no_corruption_is_called_like_a_column(tmp_path: Path) -> None:
     """Its numbers would stand in this column, or those of the column under it."""
     frame = cells(seeds=(0, 1))
@@ -1174,10 +1174,12 @@ def test_no_corruption_is_called_like_a_column(tmp_path: Path) -> None:
         tables.tables(frame.replace({"corruption": {"fog": MEAN}}))
 
 
+def test_no_text_of_a_result_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     name = '=HYPERLINK("http://x","tent")'
     frame = cells(("source", name), ("cct",), corruptions=(name,))
     tables_of = [path for path in write_published(frame, tmp_path) if path.suffix == ".csv"]
     for path in [*csv_files.write(frame, tmp_path), *tables_of]:
         assert not re.search(r'(^|,)"?=HYPER', path.read_text(), re.MULTILINE), path.name
-    csv_files.write_cells(frame, tmp_path / "cells.csv")
-    assert name in pd.read_csv(tmp_path / "cells.csv")["method"].tolist()  # ttabench reads it back
+    path = csv_files.write_cells(frame, tmp_path / "cells.csv")
+    assert not re.search(r'(^|,)"?=HYPER', path.read_text(), re.MULTILINE)
+    assert name in read_one(path)["method"].tolist()
