@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import sys
+import tomllib
 import types
 import zipfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -206,6 +208,13 @@ def test_a_hostile_pickle_is_refused_and_not_run(
     assert not (tmp_path / "owned").exists()
     pickle.loads(pickle.dumps(Hostile()))  # it would have worked
     assert (tmp_path / "owned").exists()
+
+
+def test_no_torch_is_allowed_that_runs_what_a_file_of_weights_holds() -> None:
+    """Before 2.6, torch.load could be made to do so with weights_only too (CVE-2025-32434)."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    (torchs,) = (one for one in map(Requirement, project["dependencies"]) if one.name == "torch")
+    assert not torchs.specifier.contains("2.5.1")
 
 
 @pytest.mark.parametrize(
