@@ -33,9 +33,13 @@ from ttabench_reports.words import naming
 __all__ = ["write"]
 
 TEX = {
-    "latexmk": ("-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",), "tectonic": (),
+    "latexmk": ("-norc", "-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",),
+    "tectonic": (),
 }  # fmt: skip
-"""Programs that make a PDF of the LaTeX document, the best first, with their options."""
+"""Programs that make a PDF of the LaTeX document, the best first, with their options.
+
+Without -norc, latexmk runs a file .latexmkrc of the folder, which may be somebody else's.
+"""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 """Programs that make a PDF of the HTML page, where there is no TeX."""
 BEGIN, END = "\\begin{document}\n", "\\end{document}\n"

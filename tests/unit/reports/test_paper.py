@@ -481,6 +481,18 @@ def test_where_there_is_no_pdf_a_sentence_says_why(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "tables" / "paper.pdf").exists()  # of an earlier page
 
 
+def test_what_the_folder_has_for_latexmk_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file .latexmkrc is a program, and the folder may be somebody else's."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    latexmk = programs / "latexmk"
+    latexmk.write_text(f'#!{shutil.which("sh")}\necho "$@" > paper.pdf\n')
+    latexmk.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    assert write(None, None, {}, tmp_path)[1] == ""
+    assert "-norc" in (tmp_path / "tables" / "paper.pdf").read_text().split()
+
+
 def test_without_tex_a_browser_makes_the_pdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
