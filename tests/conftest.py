@@ -26,12 +26,12 @@ from hypothesis import Phase, settings
 from ttabench.system import environment
 from ttabench.system.garbage_collection import paused
 
-# What is set for the user's own sweeps, terminal or cluster is nothing to the tests.
+# What is set for the user's own sweeps, terminal, network or cluster is nothing to the tests.
 OF_THE_USER = (
-    "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TTABENCH_DATA",
-    "TTABENCH_DECODED_GB", "TTABENCH_PLUGINS", "TTABENCH_SOURCE_GB",
+    "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE", "TTABENCH_DATA", "TTABENCH_DECODED_GB", "TTABENCH_PLUGINS", "TTABENCH_SOURCE_GB",
 )  # fmt: skip
-for name in [name for name in os.environ if name in OF_THE_USER or name.startswith("SLURM_")]:
+for name in [name for name in os.environ if name.upper() in OF_THE_USER or name.startswith("SLURM_")]:
     del os.environ[name]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process of a sweep would compile all modules again
 sys.dont_write_bytecode = False  # nor does each run of the tests prepare its assertions again

@@ -193,7 +193,5 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
 
     monkeypatch.setattr(download, "PAUSE", 0.01)
     monkeypatch.setattr(download, "BLOCK", 1 << 14)
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     with serving() as state:
         yield state

@@ -419,7 +419,6 @@ def test_a_space_in_a_name_and_an_answer_that_is_no_http_are_one_sentence(
     transformers: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     monkeypatch.setattr(hugging_face_hub, "check_reachable", check_reachable)
-    monkeypatch.setenv("no_proxy", "*")
     asked: list[bytes] = []
 
     class Server(socketserver.BaseRequestHandler):
