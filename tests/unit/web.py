@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ class Mirror:
     files: dict[str, bytes] = field(default_factory=dict)
     status: dict[str, int] = field(default_factory=dict)
     breaks: list[int] = field(default_factory=list)  # bytes to send before the connection breaks, per request
-    stalls: list[int] = field(default_factory=list)  # bytes to send before it falls silent, per request
     html: bool = False
     resumes: bool = True
     announces: bool = True
@@ -67,10 +65,6 @@ def serving() -> Iterator[Mirror]:
                 self.wfile.write(content[start : start + state.breaks.pop(0)])
                 self.wfile.flush()
                 self.connection.shutdown(socket.SHUT_RDWR)
-            elif state.stalls:
-                self.wfile.write(content[start : start + state.stalls.pop(0)])
-                self.wfile.flush()
-                time.sleep(1)
             else:
                 self.wfile.write(content[start:])
 

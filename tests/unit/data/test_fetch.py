@@ -72,15 +72,6 @@ def test_a_broken_connection_goes_on_where_it_stopped(mirror: Mirror, tmp_path: 
     assert mirror.ranges == ["", "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_silent_server_is_asked_again(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(downloading, "TIMEOUT", 0.2)
-    mirror.stalls = [200_000]
-    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
-    assert mirror.ranges == ["", "bytes=200000-"]
-
-
 def test_a_later_call_resumes_what_an_earlier_one_left(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / "a.tar.part").write_bytes(CONTENT[:300_000])
     assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
@@ -230,6 +221,22 @@ def test_a_network_error_in_the_middle_is_an_interruption(
     reading += [None, NETWORK_ERRORS[what]]
     assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
     assert len(mirror.ranges) == 2
+    assert mirror.ranges[1].startswith("bytes=")
+
+
+def test_a_server_may_be_silent_for_some_seconds_and_is_then_asked_again(
+    mirror: Mirror, tmp_path: Path, reading: list[Exception | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, allowed = http.client.HTTPConnection.connect, list[float | None]()
+
+    def noted(connection: http.client.HTTPConnection) -> None:
+        allowed.append(connection.timeout)
+        connect(connection)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", noted)
+    reading += [None, TimeoutError("timed out")]
+    assert download(described(CONTENT, mirror), tmp_path)[0].read_bytes() == CONTENT
+    assert allowed == [downloading.TIMEOUT] * 2
     assert mirror.ranges[1].startswith("bytes=")
 
 
