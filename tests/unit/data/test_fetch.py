@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -180,7 +181,15 @@ def test_the_next_mirror_is_tried(mirror: Mirror, tmp_path: Path) -> None:
     assert mirror.asked == ["none/a.tar", "bad/a.tar", "good/a.tar"]
 
 
-def test_no_network_is_said_plainly(mirror: Mirror, tmp_path: Path) -> None:
+def test_no_network_is_said_plainly(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = socket.getaddrinfo
+
+    def found(host: str, *rest: Any, **more: Any) -> Any:
+        if host == "nowhere.invalid":  # no server of names is asked, which may know any name
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return find(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/a.tar"
