@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ttabench.corruptions.names import CORRUPTIONS, SEVERITIES
 from ttabench.data.data_root import data_root
+from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.facts import PUBLISHED, PublishedDataset
 from ttabench.data.published.recognise import how_to_open
@@ -100,6 +101,7 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
     from ttabench.data.foreign_set import ForeignSet
     from ttabench.data.own.plain_images import ENDING, PlainImages, is_plain
 
+    refuse_postscript()
     if os.sep in name and is_plain(folder := user_path(name)):
         images = PlainImages(folder)
         _remember_path(images.name, folder)
@@ -138,6 +140,7 @@ def _hint_at_published(folder: str) -> str:
 
 
 def _open_published(facts: PublishedDataset, root: Path, subset: str = "") -> Dataset:
+    refuse_postscript()
     if facts.layout == "cifar":
         from ttabench.data.published.cifar import CifarC
 
@@ -167,6 +170,7 @@ def _open_own(folder: Path) -> Dataset:
     from ttabench.data.own.open_own import open_own
     from ttabench.data.own.set_checks import check_domain_names, check_sizes
 
+    refuse_postscript()
     data = open_own(folder)
     check_sizes(data)
     check_domain_names(data)

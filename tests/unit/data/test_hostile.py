@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import tarfile
 import zipfile
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import PIL.EpsImagePlugin
 import pytest
 
 from tests.cases import each
@@ -152,6 +154,29 @@ def test_a_second_image_of_another_size_is_not_decoded(tmp_path: Path) -> None:
     _png(tmp_path / "x" / "a" / "2.png", 9_000, 9_000)
     with pytest.raises(UserError, match=r"1\.png has 32×32 pixels and .*2\.png has 9000×9000; name"):
         read_clean(tmp_path / "x")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\nshowpage\n"
+
+
+@pytest.mark.parametrize("opened", [generate, catalog.dataset, catalog.foreign_set])
+def test_a_program_that_is_called_an_image_is_not_run(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[..., object]
+) -> None:
+    """Pillow gives PostScript to Ghostscript, whatever a file is called."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\n: > '{tmp_path}/ran'\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setattr(PIL.EpsImagePlugin, "gs_binary", None)
+    for inner in ("test/a", "fog/1/a") if opened is catalog.dataset else ("test/a",):
+        (tmp_path / "x" / inner).mkdir(parents=True)
+        (tmp_path / "x" / inner / "1.png").write_bytes(POSTSCRIPT)
+    folder = tmp_path / "x" if opened is catalog.dataset else tmp_path / "x" / "test"
+    with pytest.raises(UserError, match=r"1\.png cannot be decoded"):
+        opened(str(folder), **({"root": tmp_path, "workers": 0} if opened is generate else {}))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_npz_that_would_fill_the_memory_is_refused(

@@ -22,6 +22,7 @@ from ttabench.corruptions.any_size import check_quality
 from ttabench.corruptions.sizes import CONSTANTS
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
+from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.clean_images import automatic_size
 from ttabench.data.own.clean_sets import read_clean_sets
 from ttabench.data.own.corrupting_processes import Task, corrupted_files, number_of_processes
@@ -91,6 +92,7 @@ def generate(
             check_request(corruption, severity, seed)
     check_quality(jpeg)
     processes = number_of_processes(workers)
+    refuse_postscript()
     source, train = user_path(source), None if train is None else user_path(train)
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)

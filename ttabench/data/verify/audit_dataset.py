@@ -19,6 +19,7 @@ from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.drawn import Drawn
+from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
 from ttabench.data.own.domain_checks import copies_of_source, roles_of_domains
 from ttabench.data.own.domain_folders import DomainFolders
@@ -93,6 +94,7 @@ def verify_published(
     facts: PublishedDataset, root: Path, *, deep: bool = False, on_progress: OnProgress = silent
 ) -> list[Finding]:
     """Audit the published dataset that `facts` describe."""
+    refuse_postscript()
     folder = root / facts.corrupted_folder
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
