@@ -216,6 +216,21 @@ def test_an_npz_that_promises_more_than_it_holds_is_refused(
         catalog.dataset(str(tmp_path))
 
 
+@each("count", [6, 10**12, 2**64])
+@each("name", ["fog-5.npy", "labels.npy"])
+def test_an_array_that_promises_more_than_it_holds_is_refused(tmp_path: Path, name: str, count: int) -> None:
+    """As a copy that was cut off; a sweep would measure the other cells first."""
+    np.savez(tmp_path / "test.npz", images=fakes.clean_images(4), labels=np.arange(4))
+    np.save(tmp_path / "snow-5.npy", fakes.clean_images(4))
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, 32, 32, 3)}
+    with (tmp_path / name).open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(bytes(4 * 32 * 32 * 3))
+    with pytest.raises(UserError, match=rf"{name} was refused: its header promises [\d,]+ bytes"):
+        catalog.dataset(str(tmp_path))
+    (tmp_path / name).unlink()
+
+
 def _npz(path: Path, way: int = zipfile.ZIP_STORED, **more: object) -> Path:
     arrays = {"images": fakes.clean_images(4), "labels": np.arange(4), **more}
     with zipfile.ZipFile(path, "w", way) as archive:

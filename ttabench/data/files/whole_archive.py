@@ -1,4 +1,4 @@
-"""Whether an .npz archive holds all the bytes that its headers promise, and a label for each image.
+"""Whether an array file holds all the bytes that its headers promise, and a label for each image.
 
 Arrays are mapped from the archive: one that promises more than it holds would go on with the bytes of
 whatever comes behind it, or ask for more memory than there is.
@@ -19,7 +19,7 @@ import numpy as np
 from ttabench.data.files.array_files import MAX_NPZ_RATIO, RATIO_COUNTS_FROM
 from ttabench.errors import UserError
 
-__all__ = ["check_label_count", "check_whole", "label_type"]
+__all__ = ["check_array", "check_label_count", "check_whole", "label_type"]
 
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 WAYS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -40,7 +40,8 @@ def check_whole(path: Path) -> None:
             if not info.filename.endswith(".npy"):
                 continue
             _check_packing(path, info)
-            promised, held = _promised(archive, info), min(info.file_size, room)
+            with archive.open(info) as member:
+                promised, held = _promised(member), min(info.file_size, room)
             if promised > held:
                 raise UserError(
                     f"{path} was refused: the header of {info.filename} promises {promised:,} bytes, and "
@@ -48,6 +49,17 @@ def check_whole(path: Path) -> None:
                 )
         with archive.open("images.npy") as images, archive.open("labels.npy") as labels:
             _check_counts(images, labels, "it", str(path))
+
+
+def check_array(path: Path) -> None:
+    """Raise UserError where the array of the .npy file `path` is longer in its header than in the file."""
+    with suppress(*UNREADABLE), path.open("rb") as file:
+        promised, held = _promised(file), path.stat().st_size
+        if promised > held:
+            raise UserError(
+                f"{path} was refused: its header promises {promised:,} bytes, and it has {held:,}; copy or "
+                "save it again."
+            )
 
 
 def check_label_count(images: Path, labels: Path) -> None:
@@ -93,13 +105,10 @@ def _check_counts(images: IO[bytes], labels: IO[bytes], of_images: str, of_label
         )
 
 
-def _promised(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
-    """The bytes of a member by the header of its array."""
-    with archive.open(info) as member:
-        shape, dtype = _header(member)
-        if dtype.hasobject:  # of which there is a pickle, and who reads it refuses it
-            return 0
-        return member.tell() + math.prod(shape) * dtype.itemsize
+def _promised(file: IO[bytes]) -> int:
+    """The bytes of an array file by its header; 0 for Python objects, which whoever reads them refuses."""
+    shape, dtype = _header(file)
+    return 0 if dtype.hasobject else file.tell() + math.prod(shape) * dtype.itemsize
 
 
 def _rooms(archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, int]]:

@@ -9,7 +9,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import image_size
-from ttabench.data.files.whole_archive import check_label_count, check_whole
+from ttabench.data.files.whole_archive import check_array, check_label_count, check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
 from ttabench.data.own.domain_checks import test_domains
 from ttabench.data.own.domain_folders import DomainFolders, domains_in
@@ -47,6 +47,9 @@ def open_own(folder: Path) -> OwnDataset:
         check_whole(folder / name)
     dataset = OwnArrays(folder)
     pieces = dataset.pieces()
+    for path in pieces.values():
+        if path.suffix == ".npy":
+            check_array(path)
     for corruption in dataset.corruptions:
         if f"{corruption}.npy" in pieces:  # wrong shapes and labels end a sweep before its first cell
             check_label_count(folder / f"{corruption}.npy", folder / "labels.npy")

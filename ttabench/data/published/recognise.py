@@ -47,7 +47,7 @@ def _by_arrays(folder: Path) -> PublishedDataset | None:
 
     try:
         labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, OverflowError):
         return None
     if labels.ndim != 1 or labels.dtype.kind not in "ui" or not len(labels):
         return None
