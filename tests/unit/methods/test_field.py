@@ -109,16 +109,20 @@ def test_come_pulls_logits_sideways_never_along(seed: int, K: float, added: floa
 def test_come_is_the_entropy_of_an_opinion(seed: int, K: float, scale: float) -> None:
     logits = random_logits(seed, scale)
     total = logits.exp().sum(dim=1, keepdim=True) + K
-    belief, u = logits.exp() / total, K / total[:, 0]
-    assert bool(((u > 0) & (u < 1)).all())
-    torch.testing.assert_close(belief.sum(dim=1) + u, torch.ones_like(u))
+    belief, u = logits.exp() / total, K / total
     h = opinion_entropy(logits, K)
-    torch.testing.assert_close(h, torch.special.entr(torch.cat([belief, u[:, None]], dim=1)).sum(dim=1))
+    torch.testing.assert_close(h, torch.special.entr(torch.cat([belief, u], dim=1)).sum(dim=1))
     assert bool(((h >= 0) & (h <= math.log(CLASSES + 1) + 1e-12)).all())
-    # what the length of the logits allows u to be, for K = C (the paper's bound)
-    if K == CLASSES:
-        length = logits.norm(dim=1)
-        assert bool(((u >= 1 / (1 + length.exp())) & (u <= 1 / (1 + (-length).exp()))).all())
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 10.0])
+def test_come_is_as_uncertain_as_the_length_of_the_logits_lets_it(bn: Classifier, scale: float) -> None:
+    """The paper's bound on u, for K = C."""
+    logits = random_logits(0, scale)
+    u = (-ready(COME(bn, COMEConfig(K=float(CLASSES)))).known_score(logits)).exp()
+    torch.testing.assert_close(u, CLASSES / (logits.exp().sum(dim=1) + CLASSES))
+    length = logits.norm(dim=1)
+    assert bool(((1 / (1 + length.exp()) < u) & (u < 1 / (1 + (-length).exp()))).all())
 
 
 def test_come_without_uncertainty_is_the_entropy_and_large_logits_stay_finite() -> None:
