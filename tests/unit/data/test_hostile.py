@@ -226,8 +226,11 @@ def test_an_array_that_promises_more_than_it_holds_is_refused(tmp_path: Path, na
     with (tmp_path / name).open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         file.write(bytes(4 * 32 * 32 * 3))
-    with pytest.raises(UserError, match=rf"{name} was refused: its header promises [\d,]+ bytes"):
+    said = rf"{name} was refused: its header promises [\d,]+ bytes"
+    with pytest.raises(UserError, match=said):
         catalog.dataset(str(tmp_path))
+    with pytest.raises(UserError, match=said):
+        read_clean(tmp_path / name)
     (tmp_path / name).unlink()
 
 

@@ -13,7 +13,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
-from ttabench.data.files.whole_archive import check_whole
+from ttabench.data.files.whole_archive import check_array, check_whole
 from ttabench.data.own.image_folder_checks import check_formats, check_links
 from ttabench.errors import UserError
 
@@ -43,6 +43,7 @@ def read_clean(source: Path, size: int = 0) -> Labelled:
 
 def _open_npz(source: Path) -> Labelled:
     check_whole(source)
+    check_array(source)  # one that is no .npz file is named so, if it can be read
     return open_npz(source)
 
 
