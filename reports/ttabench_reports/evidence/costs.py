@@ -53,7 +53,7 @@ def doubt(row: Row) -> str:
     if row.kind != "source" or math.isnan(ratio) or round(abs(ratio / passes - 1), 4) <= TRUSTED:
         return ""
     return (
-        f"Source itself has C = {ratio:.2f} and not {passes:g}. Other work ran at the same time, or a pass "
+        f"Source itself has C = {ratio:.2f} and not {passes:g}. Other work ran too, or a pass "
         "is too short to be timed. Every C of this network may be wrong by as much"
     )
 
