@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from tests.cases import each
 from ttabench.conformance.case import Case
 from ttabench.conformance.nets import images, nets
+from ttabench.method import Method
 from ttabench.nn import use_batch_statistics
 from ttabench_methods import colour, cotta_views, roid_views, view_average
+from ttabench_methods.memo import MEMO, MEMOConfig
 from ttabench_methods.rmt import RMT, RMTConfig
 
 
@@ -200,12 +202,19 @@ def test_a_forward_pass_takes_a_bounded_number_of_images(
     assert sizes == passes
 
 
-def test_the_views_of_rmt_have_the_memory_format_of_its_images() -> None:
+@each(
+    ("method", "config"),
+    [
+        (MEMO, MEMOConfig(views=4)),
+        (RMT, RMTConfig(warmup_images=0, replay=0.0)),  # replayed images have the format of the source's
+    ],
+)
+def test_views_have_the_memory_format_of_the_images(method: type[Method[Any]], config: Any) -> None:
     """Networks are slower with another format."""
-    method: Any = Case(RMT, RMTConfig(warmup_images=0, replay=0.0), "BN CNN", nets()["BN CNN"]).fresh()
+    made: Any = Case(method, config, "BN CNN", nets()["BN CNN"]).fresh()
     seen: list[Tensor] = []
-    for model in (method.model, method.teacher):
+    for model in {made.model, getattr(made, "teacher", made.model)}:
         model.net.register_forward_pre_hook(lambda _module, given: seen.append(given[0]))
-    method.adapt(images(12, seed=1).contiguous(memory_format=torch.channels_last))
-    assert len(seen) == 3
+    made.adapt(images(12, seed=1).contiguous(memory_format=torch.channels_last))
+    assert len(seen) > 2
     assert all(x.is_contiguous(memory_format=torch.channels_last) for x in seen)
