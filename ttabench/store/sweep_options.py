@@ -23,9 +23,10 @@ _OPTIONS = defstruct("Options", [*_NAMES, *_RULES], kw_only=True)
 
 def are_options(options: Mapping[str, Any]) -> bool:
     """Whether names and rules have the types that the options of a sweep have. Others are only shown."""
+    known = {name: options[name] for name in _OPTIONS.__struct_fields__ if name in options}
     try:
-        convert(options, _OPTIONS)
-    except ValidationError:
+        convert(known, _OPTIONS)
+    except (ValidationError, UnicodeEncodeError):  # the latter for a rule with a name that is no text
         return False
     return True
 

@@ -817,7 +817,7 @@ def test_images_and_weights_that_changed_since_are_noted(
         assert output.code == 0, output.err
         lines = output.err.splitlines()
         cells = next(line for line in lines if line.startswith("2 cells: "))
-        return cells, [line for line in lines if line.startswith("Note: the ")]
+        return cells, [line for line in lines if line.startswith("Note: ") and " had other " in line]
 
     assert run() == ("2 cells: 2 to run, 0 done.", [])
     assert run() == ("2 cells: 0 to run, 2 done.", [])

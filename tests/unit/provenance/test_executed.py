@@ -40,6 +40,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.data.own.image_folder_checks": "refuses folders with images of other formats",
     "ttabench.data.own.set_checks": "refuses sets that do not go together",
     "ttabench.data.files.array_files:save_images": "keeps images; what decodes them is a root of its readers",
+    "ttabench.data.files.postscript": "keeps Pillow from running programs among images",
     "ttabench.data.files.whole_archive": "refuses archives that are not whole",
     "ttabench.data.foreign:_foreign_name": "names foreign images; they have a fingerprint",
     "ttabench.data.foreign:coded": "names foreign images; they have a fingerprint",

@@ -107,7 +107,7 @@ def test_a_table_has_the_printed_figures_of_each_method() -> None:
 @each(
     "column,changed,beside,over",
     [
-        pytest.param("fog", {}, "a corruption", True, id="corruptions"),
+        pytest.param("fog", {}, "per corruption", True, id="corruptions"),
         pytest.param("mixed", {}, "in the stream", False, id="mixed"),
         pytest.param(
             "recurring", {"stream": "recurring(2)", "reset": "continual"}, "in the stream", False,
@@ -120,7 +120,7 @@ def test_foreign_images_are_those_of_a_corruption_or_of_the_whole_stream(
 ) -> None:
     frame = contaminated()
     (sheet,) = made(frame[where(frame, severity=5, corruption="fog")].assign(corruption=column, **changed))
-    assert f"beside 360 foreign images {beside}." in sheet.caption
+    assert f"with 360 foreign images {beside}." in sheet.caption
     assert ("means over the corruptions" in sheet.footer) is over
 
 

@@ -386,18 +386,21 @@ def test_a_cell_that_hangs_is_stopped_and_the_rest_goes_on(
 
 @pytest.mark.usefixtures("forked_workers")
 def test_the_time_in_which_all_processes_stood_still_is_none_of_a_cell(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after Ctrl-Z, or where a cluster suspends a job."""
     clock, give, waits, given = Clock(monkeypatch), WorkerProcess.give, local.wait, list[Any]()
+    job = Says("a", after=tmp_path / "go on")
 
     def noted(worker: WorkerProcess, job: Any) -> bool:
         given.append(job)
         return give(worker, job)
 
     def stopped_once(ones: Any, timeout: float) -> Any:
+        if "stopped" in given:  # and the limits were looked at since
+            (tmp_path / "go on").touch()
         found = waits(ones, timeout)
-        if len(given) == 1:
+        if given == [job]:
             given.append("stopped")
             clock.now += 100
         return found
@@ -405,8 +408,8 @@ def test_the_time_in_which_all_processes_stood_still_is_none_of_a_cell(
     monkeypatch.setattr(local, "time", clock)
     monkeypatch.setattr(local, "wait", stopped_once)
     monkeypatch.setattr(WorkerProcess, "give", noted)
-    events = list(local.run([Says("a", seconds=0.3)], 1, limits=Limits(seconds=1.5)))
-    assert given == [Says("a", seconds=0.3), "stopped"]
+    events = list(local.run([job], 1, limits=Limits(seconds=1.5)))
+    assert given == [job, "stopped"]
     assert [event[0] for event in events] == ["a"]
 
 

@@ -198,7 +198,7 @@ def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> 
 
 
 def row_of(name: str, **changed: Any) -> dict[str, Any]:
-    return {**dict.fromkeys(PLAN, "x"), "id": name, **changed}
+    return {**dict.fromkeys(PLAN, "x"), "id": name, "severity": 5, "seed": 0, **changed}
 
 
 def test_a_plan_comes_back_and_is_replaced_or_extended(store: Store) -> None:
