@@ -119,8 +119,10 @@ class FolderProcesses:
         if entry is None:
             return False
         lease, text = entry
-        if lease.here and not is_hidden(lease.pid):
-            return process_start(lease.pid) == lease.started
+        if lease.here:
+            started = process_start(lease.pid)
+            if started or not is_hidden(lease.pid):
+                return started == lease.started
         now = time.monotonic()
         if self._seen.get(name, (b"", 0.0))[0] != text:
             self._seen[name] = text, now
@@ -369,15 +371,13 @@ def process_start(pid: int) -> int:
 
 
 def is_hidden(pid: int) -> bool:
-    """Whether a process runs here of which the system does not say more, as of another user with hidepid."""
-    if process_start(pid):
-        return False
+    """Whether a process without a known start runs here, as one of another user with hidepid."""
     try:
         os.kill(pid, 0)
     except PermissionError:
         return True
     except (OSError, OverflowError):
-        return False
+        pass
     return False
 
 

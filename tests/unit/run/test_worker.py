@@ -1042,20 +1042,29 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
     assert asked == [(streamed, setting.worker.results, "cpu")] * 2
 
 
-def test_a_stream_whose_result_could_not_be_stored_goes_on_from_its_saved_state(
-    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a full disk, or where the process is killed after the last image."""
+def batches_of(monkeypatch: pytest.MonkeyPatch, stops_at: int = 0) -> list[int]:
+    """The sizes of the batches that `Toy` adapts to from now on; it fails once, at batch `stops_at`."""
     batches: list[int] = []
 
     def adapt(self: Toy, x: Tensor) -> Tensor:
         batches.append(len(x))
+        if len(batches) == stops_at:
+            raise MemoryError
         return self.predict(x)
+
+    monkeypatch.setattr(Toy, "adapt", adapt)
+    return batches
+
+
+def test_a_stream_whose_result_could_not_be_stored_goes_on_from_its_saved_state(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, or where the process is killed after the last image."""
+    batches = batches_of(monkeypatch)
 
     def full(writer: Writer, result: Result) -> None:
         raise UserError("the disk is full")
 
-    monkeypatch.setattr(Toy, "adapt", adapt)
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "append", full)
@@ -1081,15 +1090,7 @@ def test_a_stream_that_was_stopped_on_another_kind_of_processor_begins_again(
     setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first images would have other roundings than its last ones, and no processor gives its number."""
-    batches: list[int] = []
-
-    def adapt(self: Toy, x: Tensor) -> Tensor:
-        batches.append(len(x))
-        if len(batches) == 3:
-            raise MemoryError
-        return self.predict(x)
-
-    monkeypatch.setattr(Toy, "adapt", adapt)
+    batches = batches_of(monkeypatch, stops_at=3)
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     monkeypatch.setattr(cell_images, "processor", lambda device: "one")
     assert setting.run(streamed)[0].status == "failed"
