@@ -26,10 +26,13 @@ from hypothesis import Phase, settings
 from ttabench.system import environment
 from ttabench.system.garbage_collection import paused
 
-# What is set for the user's own sweeps, terminal, network or cluster is nothing to the tests.
+# What is set for the user's own sweeps, terminal, network or cluster is nothing to the tests, nor what a CI
+# service sets.
 OF_THE_USER = (
-    "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE", "TTABENCH_DATA", "TTABENCH_DECODED_GB", "TTABENCH_PLUGINS", "TTABENCH_SOURCE_GB",
+    "CI", "GITHUB_ACTIONS", "COLUMNS", "LINES", "TERMINAL_WIDTH", "TTY_COMPATIBLE", "TTY_INTERACTIVE",
+    "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "HF_ENDPOINT",
+    "RAY_ADDRESS", "WANDB_PROJECT", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TTABENCH_DATA", "TTABENCH_DECODED_GB",
+    "TTABENCH_PLUGINS", "TTABENCH_SOURCE_GB",
 )  # fmt: skip
 for name in [name for name in os.environ if name.upper() in OF_THE_USER or name.startswith("SLURM_")]:
     del os.environ[name]

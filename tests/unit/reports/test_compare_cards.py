@@ -346,7 +346,6 @@ def test_junit_leaves_out_what_xml_cannot_hold() -> None:
 def test_without_a_gate_results_stand_side_by_side(
     ttabench: Run, runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("CI", raising=False)
     output = ttabench("compare", *runs)
     assert output.code == 0
     assert "FAILED" not in output.out
@@ -360,10 +359,7 @@ def test_without_a_gate_results_stand_side_by_side(
     assert ttabench("compare", *runs, "--max-drop", 1).code == 1  # an option that only a gate has
 
 
-def test_a_candidate_that_is_a_part_fails_no_gate_that_lets_it(
-    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CI", raising=False)
+def test_a_candidate_that_is_a_part_fails_no_gate_that_lets_it(ttabench: Run, tmp_path: Path) -> None:
     whole = draw()
     part = dict(list(whole.items())[:3])
     runs = folder(tmp_path / "whole", whole), folder(tmp_path / "part", part)
