@@ -185,7 +185,7 @@ def test_a_table_of_cells_in_csv_is_no_other_door(ttabench: Run, folder: Path, t
     path = tmp_path / "report" / "cells.csv"
     quoted = evil.encode(errors="replace").decode().replace('"', "")
     path.write_text(path.read_text().replace("digits-c", f'"{quoted}"'))
-    for arguments in (("report", path), ("compare", path, path)):
+    for arguments in (("report", path, "--out", tmp_path / "again"), ("compare", path, path)):
         output = ttabench(*arguments)
         assert not forbidden(output.out + output.err), output
 
