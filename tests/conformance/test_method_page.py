@@ -34,11 +34,6 @@ def test_the_method_is_short() -> None:
     assert len(block("python").splitlines()) <= LONGEST
 
 
-def test_contributing_shows_the_same_method() -> None:
-    contributing = PAGE.parents[1] / "CONTRIBUTING.md"
-    assert f"```python\n{block('python')}```" in contributing.read_text()
-
-
 @pytest.mark.usefixtures("seen", "short_memory_check")
 def test_it_conforms(ttabench: Run) -> None:
     done = ttabench("conform", "pseudo_label")
