@@ -6,7 +6,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -21,18 +21,6 @@ STILL = 1.0  # seconds more than that, after which all processes were stopped me
 
 class CannotStart(UserError):
     """No worker process starts on this machine."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """What a worker was at when it died; `too_long` where it was stopped because a cell used up its time.
-
-    Anything else may go better in a process of its own.
-    """
-
-    job: Job
-    reason: str
-    too_long: bool = False
 
 
 def run(
@@ -70,19 +58,17 @@ class Crew:
         """Events of `jobs` as they come. Raises UserError if no worker can start, and what a job raises."""
         queue, again = deque(jobs), list[Job]()
         for event in _work(queue, self._workers, self._limits):
-            if isinstance(event, Lost) and not event.too_long:
+            if isinstance(event, Died) and not event.too_long:  # it may go better in a process of its own
                 again.append(event.job)
             else:
-                yield Died(event.job, event.reason, event.too_long) if isinstance(event, Lost) else event
+                yield event
         for job in again:
             self.stop()
             able = [worker for worker in self._workers if worker.failed_starts < STARTS][:1]
             for event in _work(deque([job]), able, self._limits):
-                if isinstance(event, Lost):
-                    twice = "" if event.too_long else ", twice, the second time alone"
-                    yield Died(event.job, event.reason + twice, event.too_long)
-                else:
-                    yield event
+                if isinstance(event, Died) and not event.too_long:
+                    event = replace(event, reason=f"{event.reason}, twice, the second time alone")
+                yield event
 
     def stop(self) -> None:
         """End the processes, at once; they start again when there is work."""
@@ -148,7 +134,7 @@ def _attend(worker: WorkerProcess, queue: deque[Job], limits: Limits) -> Generat
         if rest is not None:
             queue.appendleft(rest)
         if running is not None:
-            yield Lost(running, reason, too_long)
+            yield Died(running, reason, too_long)
     elif not was_ready:
         _note_failed_start(worker, f"it {end}{worker.broken}")
 
