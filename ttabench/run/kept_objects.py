@@ -40,10 +40,7 @@ class WorkerState:
 
     def close(self) -> None:
         """Drop all objects, and close open files."""
-        for held in self._kinds.values():
-            for thing in held.values():
-                _close(thing)
-        self._kinds.clear()
+        self.drop(*self._kinds)
 
 
 def _close(thing: Any) -> None:
