@@ -171,18 +171,19 @@ class FolderProcesses:
                 if file.lstat().st_size > LONGEST:
                     raise ValueError("no lease is as long")
                 return file.read_bytes()
-            except FileNotFoundError:
-                raise
             except OSError as problem:
                 tries -= 1
                 if problem.errno != errno.ESTALE:  # NFS: the file was replaced while it was read
                     raise
                 if not tries:
-                    raise UserError(
-                        f"{self.folder} cannot be read ({problem.strerror}); what was stored is kept; "
-                        "run the same command again once it can."
-                    ) from None
+                    raise self._cannot_be("read", problem) from None
             time.sleep(0.05)
+
+    def _cannot_be(self, done: str, problem: OSError) -> UserError:
+        return UserError(
+            f"{self.folder} cannot be {done} ({problem.strerror}); what was stored is kept; "
+            "run the same command again once it can."
+        )
 
 
 class WorkClaims(FolderProcesses):
@@ -207,7 +208,7 @@ class WorkClaims(FolderProcesses):
             self.folder.mkdir(exist_ok=True)
             self._beat()
         except OSError as problem:
-            raise self._unwritable(problem) from None
+            raise self._cannot_be("written", problem) from None
         threading.Thread(target=self._keep_beating, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -229,7 +230,7 @@ class WorkClaims(FolderProcesses):
                 self.release(key)  # both processes claimed it at the same moment
                 time.sleep(random.uniform(0, 0.05))
         except OSError as problem:
-            raise self._unwritable(problem) from None
+            raise self._cannot_be("written", problem) from None
         return False
 
     def is_free(self, key: str) -> bool:
@@ -261,7 +262,7 @@ class WorkClaims(FolderProcesses):
         try:
             self._file(key).unlink(missing_ok=True)
         except OSError as problem:
-            raise self._unwritable(problem) from None
+            raise self._cannot_be("written", problem) from None
 
     def losses(self, key: str) -> int:
         """How many processes died with a claim on a cell, since `forget_losses`."""
@@ -328,12 +329,6 @@ class WorkClaims(FolderProcesses):
             part = self.folder / f".{self.name}"
             part.write_text(text)
             part.replace(self.folder / f"{self.name}.json")
-
-    def _unwritable(self, problem: OSError) -> UserError:
-        return UserError(
-            f"{self.folder} cannot be written ({problem.strerror}); what was stored is kept; "
-            "run the same command again once it can."
-        )
 
 
 def _progress(given: Mapping[str, Any]) -> dict[str, Any]:
