@@ -12,10 +12,12 @@ import typer
 from typer import Option
 
 from ttabench.cli._given import is_given
+from ttabench.errors import UserError
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.option_table import Option as TableOption
 from ttabench.sweep.options import make_grid
+from ttabench.sweep.presets import preset_file
 from ttabench.sweep.schema import text as schema_text
 from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags
 from ttabench.system.garbage_collection import paused
@@ -125,18 +127,12 @@ def sweep(
 def _in_file(config: Path | None, protocol: str) -> dict[str, Any]:
     """The options of a sweep file or of a protocol by name; {} without. Raises UserError for both."""
     if config and protocol:
-        from ttabench.errors import UserError
-        from ttabench.sweep.presets import preset_file
-
         raise UserError(
             f"--protocol and --config are both sweep files; keep one, or copy {preset_file(protocol)} and "
             "change the copy."
         )
-    if protocol:
-        from ttabench.sweep.presets import preset
-
-        return preset(protocol)
-    return read_sweep_file(config) if config else {}
+    file = preset_file(protocol) if protocol else config
+    return read_sweep_file(file) if file else {}
 
 
 def _given(context: typer.Context) -> dict[str, object]:

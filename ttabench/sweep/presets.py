@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ttabench.errors import unknown
-from ttabench.sweep.sweep_file import read_sweep_file
 
-__all__ = ["preset", "preset_file", "presets"]
+__all__ = ["preset_file", "presets"]
 
 FOLDER = Path(__file__).parent / "protocols"
 
@@ -27,11 +25,6 @@ def preset_file(name: str) -> Path:
     if name not in files:
         raise unknown("protocol", name, files, "`ttabench list protocols`")
     return files[name]
-
-
-def preset(name: str) -> dict[str, Any]:
-    """The options of a protocol, as `read_sweep_file` gives them. Raises UserError for an unknown name."""
-    return read_sweep_file(preset_file(name))
 
 
 def _files() -> dict[str, Path]:

@@ -40,7 +40,7 @@ from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
-from ttabench.sweep.presets import preset
+from ttabench.sweep.presets import preset_file
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench_reports.cells import load
 from ttabench_reports.evidence.report import Report
@@ -118,7 +118,7 @@ def test_every_own_dataset_of_a_sweep_file_can_be_made() -> None:
 
 @pytest.mark.parametrize("file", script.sweeps(WILD), ids=lambda file: file.stem)
 def test_the_wild_sweeps_are_the_presets_on_networks_that_come_with_ttabench(file: Path) -> None:
-    usual = make_grid({**DEFAULTS, **preset(":".join(file.stem.split("-")[:2]))})
+    usual = make_grid({**DEFAULTS, **read_sweep_file(preset_file(":".join(file.stem.split("-")[:2])))})
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     assert {*grid.methods} == {"source", *usual.methods}
     assert {*grid.corruptions} <= {*usual.corruptions}

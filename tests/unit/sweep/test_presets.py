@@ -13,7 +13,7 @@ from ttabench.errors import UserError
 from ttabench.protocol import parse_stream
 from ttabench.registry import method_names
 from ttabench.sweep.options import make_grid
-from ttabench.sweep.presets import preset, preset_file, presets
+from ttabench.sweep.presets import preset_file, presets
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ SWEEP_FILES = [
 
 @each("name", presets())
 def test_each_is_a_grid_of_known_methods_with_its_source(name: str) -> None:
-    grid = make_grid(with_flags(preset(name), {}))
+    grid = make_grid(with_flags(read_sweep_file(preset_file(name)), {}))
     assert {text.partition("[")[0] for text in grid.methods} <= set(method_names())
     text = preset_file(name).read_text()
     assert re.search(r"^# Source: .*\(.* et al\., \w+", text, flags=re.MULTILINE)
@@ -48,7 +48,7 @@ def test_the_docs_name_a_sweep_file_with_networks_of_each_package() -> None:
     rows = re.findall(r"^\| `([a-z_]+)/` \| `--(protocol|config) (\S+)` \|", table, flags=re.MULTILINE)
     assert [prefix for prefix, _, _ in rows] == ["timm", "torchvision", "robustbench", "efficientnet_lite"]
     for prefix, option, name in rows:
-        options = preset(name) if option == "protocol" else read_sweep_file(ROOT / name)
+        options = read_sweep_file(preset_file(name)) if option == "protocol" else read_sweep_file(ROOT / name)
         assert all(arch.startswith(f"{prefix}/") for arch in make_grid(with_flags(options, {})).archs)
     pages = [file.read_text() for file in (ROOT / "docs").glob("*.md")]
     named = {name for page in pages for name in re.findall(r"(?:scripts|tests)/[\w/+-]+\.toml", page)}
@@ -56,18 +56,18 @@ def test_the_docs_name_a_sweep_file_with_networks_of_each_package() -> None:
 
 
 def test_the_wild_settings() -> None:
-    mixed = make_grid(with_flags(preset("wild:mixed"), {}))
+    mixed = make_grid(with_flags(read_sweep_file(preset_file("wild:mixed")), {}))
     assert (mixed.corruptions, mixed.batch_size) == (("mixed",), 64)
-    one = make_grid(with_flags(preset("wild:batch1"), {}))
+    one = make_grid(with_flags(read_sweep_file(preset_file("wild:batch1")), {}))
     assert (len(one.corruptions), one.batch_size, one.batch_rate) == (15, 1, "official")
     assert mixed.archs == one.archs
-    shift = make_grid(with_flags(preset("wild:labelshift"), {}))
+    shift = make_grid(with_flags(read_sweep_file(preset_file("wild:labelshift")), {}))
     assert (shift.order, shift.batch_size, shift.archs) == ("dirichlet(0)", 64, one.archs)
     assert [arch.partition(".")[0] for arch in one.archs] == ["timm/resnet50_gn", "timm/vit_base_patch16_224"]
 
 
 def test_ccc_has_every_speed_at_each_baseline() -> None:
-    grid = make_grid(with_flags(preset("ccc"), {}))
+    grid = make_grid(with_flags(read_sweep_file(preset_file("ccc")), {}))
     streams = [grid.stream, *(rule["stream"] for rule in grid.include)]
     specs = [parse_stream(text) for text in streams]
     speeds = {(spec.accuracy, spec.speed) for spec in specs}
@@ -86,7 +86,7 @@ def test_flags_replace_what_a_protocol_says(ttabench: Run, tmp_path: Path) -> No
 
 def test_an_unknown_one_names_the_nearest(ttabench: Run) -> None:
     with pytest.raises(UserError, match="unknown protocol 'wild:mixd'; did you mean 'wild:mixed'"):
-        preset("wild:mixd")
+        preset_file("wild:mixd")
     done = ttabench("sweep", "--protocol", "tab")
     assert done.code == 2
     assert "did you mean 'ttab'" in done.err
