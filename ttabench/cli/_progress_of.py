@@ -12,12 +12,12 @@ from typing import Any
 
 from ttabench.cell import shift_name
 from ttabench.errors import UserError
+from ttabench.run.failed_at import reason_and_place
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, Facts, facts
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
-from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.work_claims import FolderProcesses, Running, running
 

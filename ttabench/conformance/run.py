@@ -18,9 +18,9 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.nn import norm_needs
 from ttabench.registry import config_fault
+from ttabench.run.failed_at import reason_and_place
 from ttabench.run.other_generators import kept_generators
 from ttabench.run.replaced_torch import parts_kept
-from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.system.cores import torch_threads
 
 __all__ = ["Check", "conform", "told"]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from ttabench.cell import Cell, Result
 from ttabench.errors import counted
 from ttabench.run.cell_group import CellGroup
+from ttabench.run.failed_at import reason_and_place
 from ttabench.run.progress_events import CellProgress, Waiting
 from ttabench.sweep.loggers import Loggers
 from ttabench.sweep.progress.display import Display
-from ttabench.sweep.progress.failed_at import reason_and_place
 from ttabench.sweep.typical_costs import passes, typical_ratio
 
 

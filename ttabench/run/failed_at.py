@@ -9,7 +9,7 @@ from typing import Any
 
 _PLACE = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\](?:torch|numpy|scipy|ttabench)[/\\]")
-_HERE = str(Path(__file__).parents[2]) + "/"
+_HERE = str(Path(__file__).parents[1]) + "/"
 
 
 def reason_and_place(reason: str, details: Mapping[str, Any]) -> str:

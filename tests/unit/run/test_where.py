@@ -12,8 +12,8 @@ from tests.unit.conftest import Run
 from tests.unit.stored_results import filled
 from ttabench.cell import Cell
 from ttabench.errors import UserError
+from ttabench.run.failed_at import reason_and_place
 from ttabench.run.worker import failed
-from ttabench.sweep.progress.failed_at import reason_and_place
 
 
 def raised(code: str, file: str = "/home/me/mine.py") -> Exception:
