@@ -17,7 +17,6 @@ from ttabench.paper.asked import (
     Asked,
     lacking_of,
     refuse_nothing,
-    refuse_precision,
     refuse_two_scales,
     shown_task,
     table_tasks,
@@ -27,7 +26,8 @@ from ttabench.paper.facts import FACTS, Facts
 from ttabench.paper.measure import measure
 from ttabench.paper.ready import with_weights
 from ttabench.registry import figure, view
-from ttabench.sweep.conduct import console_of_errors
+from ttabench.sweep.conduct import check_precision, console_of_errors
+from ttabench.system.environment import pick_device
 
 SMALL_FIGURES: Mapping[str, Sequence[str]] = {
     "tsne": ("severities=5", "images=40", "epochs=1"),
@@ -48,7 +48,7 @@ def run(asked: Asked) -> int:
     console, facts = console_of_errors(), Facts.of(asked.out)
     refuse_two_scales(asked, facts)
     every = table_tasks(asked)
-    refuse_precision(asked)
+    check_precision(asked.precision, pick_device(asked.device))  # a sweep refuses it after the training
     lacking = lacking_of(asked, every)
     found = [task for task in every if task.dataset not in lacking]
     shown = shown_task(asked, found)

@@ -9,7 +9,6 @@ from pathlib import Path
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError
 from ttabench.figure import takes_bench
-from ttabench.measure.torch_defaults import matrix_products
 from ttabench.models.architectures.names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
 from ttabench.paper.facts import FACTS, Facts
@@ -145,12 +144,6 @@ def lacking_of(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
         elif (entry := listed[name]).state != "here":
             lacking[name] = f"{name} is {entry.state}: {entry.note}."
     return {} if asked.small else lacking
-
-
-def refuse_precision(asked: Asked) -> None:
-    """Raises UserError for a precision that the device does not have: sweeps refuse it after the training."""
-    with matrix_products(asked.precision, pick_device(asked.device)):
-        pass
 
 
 def refuse_two_scales(asked: Asked, facts: Facts) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,6 @@ from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
 from ttabench.sweep.options import device_memory, executor_setup, warn_of_gpu_options
 from ttabench.sweep.other_sweeps import with_other_code
-from ttabench.sweep.plan import Planned
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
@@ -97,7 +96,8 @@ def run_cells(
     known, sources = draft.ratios(here, lambda text: None, dry_run=True), draft.sources(here)
     whole = draft.cells(sources, known)
     if options["executor"] == "local":
-        _check_precisions(whole, here)
+        for precision in {item.cell.protocol.precision for item in whole}:
+            check_precision(precision, here)
     store = Store(out)
     store.make_folder(draft.fields, extend=draft.extend)
     asked: Path | None = None
@@ -165,11 +165,10 @@ def run_cells(
     )  # fmt: skip
 
 
-def _check_precisions(planned: Iterable[Planned], device: str) -> None:
+def check_precision(precision: str, device: str) -> None:
     """Raises UserError for a precision that the device does not have: each of its cells would fail."""
-    for precision in {item.cell.protocol.precision for item in planned}:
-        with matrix_products(precision, device):
-            pass
+    with matrix_products(precision, device):
+        pass
 
 
 def _greet(claims: WorkClaims, console: Console) -> None:
