@@ -9,10 +9,9 @@ from importlib.resources import as_file, files
 
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.errors import UserError, unknown
-from ttabench.subset_names import split_subset
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import make_grid
-from ttabench.sweep.rules import plain_grids
+from ttabench.sweep.rules import dataset_names, plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 __all__ = [
@@ -86,7 +85,7 @@ def stands_for(dataset: str) -> str:
 
 def check_dataset(name: str) -> None:
     """Raises UserError for a published dataset that has none of the corruptions of the tables."""
-    if split_subset(name)[0] in {*NAMES} - {*MEASURABLE}:
+    if dataset_names(name) & ({*NAMES} - {*MEASURABLE}):
         raise UserError(
             f"--datasets {name}: it has none of the corruptions of the paper's tables; name one of "
             f"{', '.join(MEASURABLE)}, or one of your own."

@@ -15,8 +15,8 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
-from ttabench.method.spelling import parse_method
 from ttabench.paper.experiments import OFFICIAL, Task, network_of
+from ttabench.sweep.rules import method_names
 from ttabench.system.files import replacing, writing
 
 __all__ = ["SMALL", "Rehearsal", "share"]
@@ -49,7 +49,7 @@ class Rehearsal:
         """The small form of a task: with the embedded dataset where the task's is not here."""
         name = self.dataset(task)
         arch = _embedded(task.arch) if name == EMBEDDED else SMALL.get(task.arch, task.arch)
-        used = {parse_method(text)[0] for text in task.grid.methods}
+        used = method_names(task.grid.methods)
         fewer = tuple(f"{name}.epochs={self.epochs(EPOCHS)}" for name in MATCHING if name in used)
         grid = replace(
             task.grid, corruptions=self._corruptions(task.grid.corruptions), seeds=tuple(self.seeds) or (0,),
