@@ -55,9 +55,7 @@ class Weights:
         return str(self.model.load().path)
 
 
-def weights_of(
-    task: Task, recipe: str = "", epochs: int = 0, *, fetch: bool = True, progress: OnProgress = silent
-) -> Weights:
+def weights_of(task: Task, recipe: str = "", *, fetch: bool = True, progress: OnProgress = silent) -> Weights:
     """The network of a task.
 
     recipe  "" = as the paper's; a network or dataset without such a recipe is trained by `fast` then.
@@ -79,7 +77,7 @@ def weights_of(
             note = f"{task.arch} on {data.name} is trained here: its weights cannot be had ({problem})"
     if not resolve_model(arch, data).trainable:
         return Weights(arch, None)
-    return trained(arch, task.dataset, recipe, epochs, note)
+    return trained(arch, task.dataset, recipe, note=note)
 
 
 def trained(arch: str, name: str, recipe: str = "", epochs: int = 0, note: str = "") -> Weights:

@@ -29,7 +29,7 @@ from ttabench.paper.asked import Asked, table_tasks
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
 from ttabench.paper.facts import Facts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
-from ttabench.paper.sources import Weights, weights_of
+from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import figure_names
 from ttabench.sweep.chosen_methods import choose_methods
 from ttabench.system.files import replace_file
@@ -149,7 +149,7 @@ def test_what_is_trained_is_trained_by_that_recipe(monkeypatch: pytest.MonkeyPat
     jobs: list[Any] = []
     monkeypatch.setattr(ready, "train_all", lambda these, *rest: jobs.extend(these))
     asked = Asked([], [], [], [], 1.0, "fast", "float32", tmp_path, "0", "cpu")
-    ready._train(weights_of(task("resnet18"), "fast", 3), asked)
+    ready._train(trained("resnet18", EMBEDDED, "fast", 3), asked)
     assert [(job.recipe, job.epochs, job.dataset) for job in jobs] == [("fast", 3, EMBEDDED)]
 
 
