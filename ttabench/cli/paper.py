@@ -86,12 +86,15 @@ def paper(
     if not 0 < scale <= 1:
         raise UserError(f"--scale {scale:g}: expected a share above 0, at most 1.")
     from ttabench.cli import _paper, _paper_plan
+    from ttabench.figure import takes_bench
     from ttabench.paper.asked import Asked
+    from ttabench.registry import figure
 
     asked = Asked(
         chosen, figures, distinct_list(datasets, "--datasets") if datasets else [],
         distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
         workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
+        [name for name in figures if takes_bench(figure(name))],
     )  # fmt: skip
     failed = _paper_plan.show(asked) if dry_run else _paper.run(asked)
     if failed:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from ttabench.data.catalog import dataset, listing
 from ttabench.errors import UserError
-from ttabench.figure import takes_bench
 from ttabench.models.architectures.names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
 from ttabench.paper.facts import FACTS, Facts
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import check_recipe
-from ttabench.registry import figure
 from ttabench.run.executors.workers import pick_workers
 from ttabench.store import Store
 from ttabench.sweep.option_table import OPTIONS
@@ -25,7 +23,10 @@ ALONE = "runtime"  # its own folder: its cells run one at a time
 
 @dataclass(frozen=True)
 class Asked:
-    """The command: experiments and figures, and the options of the same names."""
+    """The command: experiments and figures, and the options of the same names.
+
+    network_figures   the figures that show a network and a dataset; the others show points or a drawing.
+    """
 
     experiments: Sequence[str]
     figures: Sequence[str]
@@ -39,15 +40,11 @@ class Asked:
     device: str
     per_gpu: int = 1
     seeds: Sequence[int] = ()
+    network_figures: Sequence[str] = ()
 
     @property
     def small(self) -> Rehearsal | None:
         return Rehearsal(self.scale, self.out / "data", self.seeds) if self.scale < 1 else None
-
-    @property
-    def network_figures(self) -> list[str]:
-        """The figures that show a network and a dataset; the others show points or a drawing."""
-        return [name for name in self.figures if takes_bench(figure(name))]
 
     def folder_of(self, task: Task) -> Path:
         """The results folder of a task."""

@@ -394,6 +394,7 @@ def work(out: Path, *experiments: str, archs: tuple[str, ...] = ("resnet18",), *
         out,
         "0",
         "cpu",
+        network_figures=given["figures"],
     )
     return plan.work_of(asked, out / "elsewhere")[0]
 
