@@ -13,6 +13,13 @@ from ttabench.plain_text import lines
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code after SIGTERM."""
+NO_MEMORY = (
+    "out of memory",  # of CUDA and its driver, Triton, HIP
+    "DefaultCPUAllocator",
+    "ALLOC_FAILED",  # of cuBLAS, cuDNN, cuSOLVER, cuFFT
+    "ALLOCATION_FAILED",  # of cuDNN 9
+)
+"""Parts of the texts of a plain RuntimeError, which torch raises on the CPU and for the libraries of CUDA."""
 
 
 class UserError(Exception):
@@ -109,6 +116,22 @@ def printable(text: str) -> str:
 def first_line(problem: BaseException) -> str:
     """The first line of an exception's text; its type where there is no text."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]
+
+
+def said(problem: BaseException) -> str:
+    """The text of an exception; "" where its class fails to make one."""
+    try:
+        return str(problem)
+    except Exception:
+        return ""
+
+
+def out_of_memory(problem: BaseException) -> bool:
+    """Whether this process or its GPU ran out of memory. Torch need not be imported."""
+    torchs = any(kind.__name__ == "OutOfMemoryError" for kind in type(problem).__mro__)
+    text = said(problem)
+    named = isinstance(problem, RuntimeError) and any(words in text for words in NO_MEMORY)
+    return torchs or named or isinstance(problem, MemoryError)
 
 
 def shortened(text: str, length: int = 80) -> str:

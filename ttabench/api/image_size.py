@@ -8,9 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from ttabench.errors import UserError, first_line
+from ttabench.errors import UserError, first_line, out_of_memory
 from ttabench.models.soundness.noise import evaluated, noise_for
-from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["of_size", "tried_with"]
 

@@ -24,6 +24,8 @@ from ttabench.errors import (
     UnusableModel,
     UserError,
     exit_is_an_error,
+    out_of_memory,
+    said,
     shortened,
     warn_of_network,
     warn_of_setting,
@@ -58,7 +60,6 @@ from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
 from ttabench.store.shards import LONGEST_REASON
 from ttabench.system.environment import cache_dir
-from ttabench.system.memory_errors import out_of_memory, said
 
 CLEAN = 256  # clean images whose logits `Method.check` gets
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ttabench.errors import UserError, first_line
+from ttabench.errors import UserError, first_line, out_of_memory
 from ttabench.run.kept_objects import WorkerState
-from ttabench.system.memory_errors import out_of_memory
 
 
 @dataclass(frozen=True)

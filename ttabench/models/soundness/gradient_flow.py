@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ttabench.errors import UserError, counted
+from ttabench.errors import UserError, counted, out_of_memory
 from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.noise import noise_for
 from ttabench.nn import norm_affine
-from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["Unreached", "check_learning", "gradient_problem"]
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError, first_line
+from ttabench.errors import UserError, first_line, out_of_memory
 from ttabench.models.checkpoints.cache import read, save_trained, write_atomically
 from ttabench.models.clean_accuracy import accuracy_warning, clean_accuracy
 from ttabench.models.soundness.even_threads import even_threads
@@ -38,7 +38,6 @@ from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
 from ttabench.system.cores import torch_threads
 from ttabench.system.environment import machine, pick_device, processor, versions
-from ttabench.system.memory_errors import out_of_memory
 
 __all__ = ["TrainingProgress", "train"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from tests.cases import each
-from ttabench.errors import UserError
-from ttabench.system.memory_errors import out_of_memory
+from ttabench.errors import UserError, out_of_memory
 
 
 class Unprintable(RuntimeError):
