@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache
 from importlib import metadata
@@ -187,6 +187,22 @@ def methods() -> dict[str, type[Method[Any]]]:
         except UserError as problem:
             warnings.warn(f"skipped: {problem}", stacklevel=2)
     return usable
+
+
+def method_facts(name: str, settings: Iterable[object]) -> dict[str, Any]:
+    """The facts of a method, and as its parts those of the methods that its settings name; see `facts_of`.
+
+    {} for a method that is not registered, such as one of a program of the user.
+    """
+    from ttabench.method.facts import facts_of  # imports torch
+
+    try:
+        facts = facts_of(method(name))
+    except UserError:
+        return {}
+    names = set(method_names())
+    parts = {text: facts_of(method(text)) for text in settings if isinstance(text, str) and text in names}
+    return {**facts, "parts": parts} if parts else facts
 
 
 def in_groups(names: Sequence[str]) -> list[str]:

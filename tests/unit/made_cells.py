@@ -13,8 +13,8 @@ import pandas as pd
 
 from ttabench.cell import canonical
 from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.registry import method_facts
 from ttabench.store.columns import COLUMNS
-from ttabench.store.writer import method_facts
 
 OFFLINE = ("quantile",)
 

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ttabench import registry
 from ttabench.cell import Result
 from ttabench.errors import UserError
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import code_of
+from ttabench.registry import method_facts
 from ttabench.store import new_records, shards
 from ttabench.system.checked_lines import encode
 from ttabench.system.environment import device_kind, machine, processor, versions
@@ -123,7 +123,7 @@ def code_lines(
 
     branches  definition → how often it decides what runs, where that is known.
     written   what has its name in the file already; what gets one now is added.
-    method    what :func:`ttabench.method.facts.facts_of` says of the method; {} if unknown.
+    method    what :func:`ttabench.registry.method_facts` says of the method; {} if unknown.
     """
     keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
     new = sorted(keys.keys() - written)
@@ -133,21 +133,6 @@ def code_lines(
     names = [encode(named)] if new else []
     facts = {"method": dict(method)} if method else {}
     return [*names, encode({"kind": "code", "source": source, "definitions": sorted(keys), **facts})]
-
-
-def method_facts(method: str, settings: Iterable[object]) -> dict[str, Any]:
-    """The facts of a method, and as its parts those of the methods that its settings name."""
-    from ttabench.method.facts import facts_of
-
-    try:
-        facts = facts_of(registry.method(method))
-    except UserError:  # a method that is not registered, such as one of a program of the user
-        return {}
-    names = set(registry.method_names())
-    parts = {
-        text: facts_of(registry.method(text)) for text in settings if isinstance(text, str) and text in names
-    }
-    return {**facts, "parts": parts} if parts else facts
 
 
 def environment(device: str, more_libraries: Sequence[str] = ()) -> dict[str, Any]:
