@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,9 +65,6 @@ def attest(
     Exit code 0 if no stale cell with a number remains, or if --check confirms all attested cells; else 1. 2
     for a mistake in the command. A dry run ends with 0.
     """
-    from contextlib import ExitStack
-    from json import dumps
-
     from ttabench.errors import UserError
     from ttabench.store import Store
     from ttabench.sweep import attest as attesting
@@ -103,8 +102,6 @@ def attest(
 
 def _attest(store: Store, groups: list[Group], way: Way, check: bool, json: bool) -> None:
     """Run the sample, store and print what it shows."""
-    from json import dumps
-
     from ttabench.sweep import attest as attesting
     from ttabench.sweep.progress.display import Display
 
@@ -128,8 +125,6 @@ def _attest(store: Store, groups: list[Group], way: Way, check: bool, json: bool
 
 def _list(groups: list[Group], way: Way, check: bool, json: bool) -> None:
     """Print what a way would try, and what it would not."""
-    from json import dumps
-
     from ttabench.sweep import attest as attesting
 
     outcome = attesting.Outcome()

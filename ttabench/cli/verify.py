@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,8 +93,6 @@ def verify(
 
 
 def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
-    from json import dumps
-
     from ttabench.sweep.check import BOUND
 
     if json:
