@@ -69,8 +69,7 @@ def list_(root: Root = None) -> None:
     from ttabench.data.catalog import listing
 
     rows = [
-        (printable(e.name), e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", printable(e.path), e.note)
-        for e in listing(root)
+        (e.name, e.state, f"{e.size / 1e6:,.0f} MB" if e.size else "", e.path, e.note) for e in listing(root)
     ]
     table(["dataset", "state", "on disk", "folder", "note"], rows)
 

@@ -49,14 +49,13 @@ def list_() -> None:
     from ttabench.cli._fetched import fetched
     from ttabench.cli._table import table
 
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for each in fetched():
         day = time.strftime("%Y-%m-%d", time.gmtime(each.when))
         changed = each.changed()
         state = f"changed: {changed}" if changed else "as fetched"
-        for store in each.stores or [each.folder]:
-            cells = (each.name, day, each.version[:12], state, each.source, str(store))
-            rows.append([printable(text) for text in cells])
+        folders = each.stores or [each.folder]
+        rows += [(each.name, day, each.version[:12], state, each.source, folder) for folder in folders]
     if not rows:
         print("No results were fetched yet; see ttabench results fetch --help.")
         return
