@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from ttabench.cli._bench import BENCH
 from ttabench.cli._given import is_given
 from ttabench.errors import printable
+
+BENCH: dict[str, Any] = {
+    "arch": "resnet18",
+    "dataset": "digits-c",
+    "corruption": "",
+    "checkpoint": "",
+    "normalize": "",
+    "device": "auto",
+    "seed": 0,
+}
+"""What a figure of a classifier shows, where the command line does not say."""
 
 
 def figure(
