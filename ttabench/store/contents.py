@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,10 +37,6 @@ def facts(record: Record) -> Facts:
 class Part:
     """The cells of one method on one network under one protocol: how many, and when they were stored."""
 
-    method: str
-    arch: str
-    dataset: str
-    protocol: str
     states: Counter[str] = field(default_factory=Counter)
     first: float = float("inf")
     last: float = float("-inf")
@@ -54,9 +50,13 @@ class Part:
 
 @dataclass
 class Contents:
-    """Everything in a folder. `code` and `machines`: how many cells were measured with what, and where."""
+    """Everything in a folder.
 
-    parts: dict[tuple[str, str, str, str], Part] = field(default_factory=dict)
+    parts           by what a part is, see :class:`Facts`.
+    code, machines  how many cells were measured with what, and where.
+    """
+
+    parts: defaultdict[tuple[str, str, str, str], Part] = field(default_factory=lambda: defaultdict(Part))
     code: Counter[str] = field(default_factory=Counter)
     machines: Counter[str] = field(default_factory=Counter)
 
@@ -65,29 +65,23 @@ class Contents:
         """The contents of cells, each once."""
         found = cls()
         for one in all_facts:
-            found.add(one)
+            part = found.parts[one.part]
+            part.states[one.state] += 1
+            part.first, part.last = min(part.first, one.written), max(part.last, one.written)
+            if one.state != "n/a":  # nothing ran
+                found.code[one.code] += 1
+                found.machines[one.machine] += 1
         return found
-
-    def add(self, one: Facts) -> None:
-        """Count one cell."""
-        part = self.parts.get(one.part)
-        if part is None:
-            part = self.parts[one.part] = Part(*one.part)
-        part.states[one.state] += 1
-        part.first, part.last = min(part.first, one.written), max(part.last, one.written)
-        if one.state != "n/a":  # nothing ran
-            self.code[one.code] += 1
-            self.machines[one.machine] += 1
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """(method, network, dataset, protocol, cells, days) of each part."""
-        for part in self.parts.values():
+        for names, part in self.parts.items():
             states = ", ".join(f"{count} {state}" for state, count in part.states.items())
-            yield part.method, part.arch, part.dataset, part.protocol, states, part.days
+            yield *names, states, part.days
 
     def datasets(self) -> list[str]:
         """Their names, each once."""
-        return list(dict.fromkeys(part.dataset for part in self.parts.values()))
+        return list(dict.fromkeys(dataset for _, _, dataset, _ in self.parts))
 
 
 @lru_cache(maxsize=4096)
