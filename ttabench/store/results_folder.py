@@ -242,14 +242,12 @@ class Store:
                 environment_written = dict(record.environment)
                 number = {} if lines else {"generation": generation}
                 lines.append(encode({"kind": "environment", **number, **environment_written}))
-            if (
-                record.source and code_written.get(record.source) != record.definitions
-            ):  # {} of the first format
-                facts = json.loads(record.definitions.method or "{}")
-                stored = record.definitions
-                lines += code_lines(record.source, stored, stored.branches, names_written, facts)
-                code_written[record.source] = record.definitions
-            written = {"kind": "result", "written": record.written, "source": record.source}
+            source, code = record.source, record.definitions
+            if source and code_written.get(source) != code:  # {} of the first format
+                facts = json.loads(code.method or "{}")
+                lines += code_lines(source, code, code.branches, names_written, facts)
+                code_written[source] = code
+            written = {"kind": "result", "written": record.written, "source": source}
             lines.append(encode({**written, **record.result.to_json()}))
         data = b"".join(lines)
         path = self.cells / f"merged-{hashlib.sha256(data).hexdigest()[:12]}.jsonl"
