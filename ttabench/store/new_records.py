@@ -22,15 +22,20 @@ BLOCK = 1 << 16
 def sizes(root: Path) -> dict[str, int]:
     """The size of each shard, in bytes: a point in time that :class:`NewRecords` starts from.
 
-    A line that is being written at this moment comes after it. Raises UserError for a link, a pipe or a
-    device.
+    A line that is being written at this moment comes after it. Raises UserError as :func:`_shards` does.
     """
     found: dict[str, int] = {}
-    for path in (root / "cells").glob("*.jsonl"):
-        check_plain(path)
+    for path in _shards(root):
         with path.open("rb") as file:
             found[path.name] = _end_of_lines(file)
     return found
+
+
+def _shards(root: Path) -> Iterator[Path]:
+    """The shards of a results folder, by name. Raises UserError for a link, a pipe or a device."""
+    for path in sorted((root / "cells").glob("*.jsonl")):
+        check_plain(path)
+        yield path
 
 
 def _end_of_lines(file: BinaryIO) -> int:
@@ -77,8 +82,7 @@ def held_among(root: Path, ids: Iterable[str]) -> dict[str, Held]:
     """
     wanted = {each.encode() for each in ids}
     last: dict[str, tuple[int, float, Held]] = {}
-    for path in sorted((root / "cells").glob("*.jsonl")) if wanted else ():
-        check_plain(path)
+    for path in _shards(root) if wanted else ():
         number = generation(path)
         for key, (written, held) in _held_in(path.read_bytes(), wanted).items():
             if key not in last or (number, written) >= last[key][:2]:
@@ -108,14 +112,13 @@ class NewRecords:
     """
 
     def __init__(self, root: Path, start: Mapping[str, int]) -> None:
-        self._cells = root / "cells"
+        self._root = root
         self._read = dict(start)
         self.stored: dict[str, tuple[Path, int, int]] = {}  # id → file, start and length of its last line
 
     def look(self) -> Iterator[tuple[str, bytes]]:
         """(id of the cell, line without newline) of each new result; `stored` then has them."""
-        for path in sorted(self._cells.glob("*.jsonl")):
-            check_plain(path)
+        for path in _shards(self._root):
             start = self._read.get(path.name, 0)
             with path.open("rb") as file:
                 if size_of(file) <= start:
