@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ttabench.provenance.normal_form import children, digest, last_name, mark, text_of, walk, without_words
 
@@ -28,8 +30,7 @@ BRANCHING = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Definition:
+class Definition(Struct, frozen=True, array_like=True):
     """One definition.
 
     text     16 hex digits of its text, in which references are numbers.
@@ -45,25 +46,11 @@ class Definition:
     text: str
     refers: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
-    imports: Mapping[str, str] = field(default_factory=dict)
+    imports: Mapping[str, str] = {}
     bases: tuple[str, ...] | None = None
-    members: Mapping[str, Definition] = field(default_factory=dict)
+    members: Mapping[str, Definition] = {}
     free: bool = False
     branches: int = 0
-
-    def to_json(self) -> list[Any]:
-        members = {name: each.to_json() for name, each in self.members.items()}
-        bases = None if self.bases is None else list(self.bases)
-        what = [self.text, self.refers, self.uses, dict(self.imports)]
-        return [*what, bases, members, self.free, self.branches]
-
-    @classmethod
-    def from_json(cls, data: Any) -> Definition:
-        text, refers, uses, imports, bases, members, free, branches = data
-        return cls(
-            text, tuple(refers), tuple(uses), imports, None if bases is None else tuple(bases),
-            {name: cls.from_json(each) for name, each in members.items()}, free, branches,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ttabench.provenance import definitions, normal_form
 from ttabench.provenance.definitions import Definition, definitions_of, is_lazy, is_run
 from ttabench.system.checked_lines import Damaged, decode, encode
@@ -55,8 +57,8 @@ def facts_of(source: bytes) -> Facts:
     """
     text = hashlib.sha256(source).hexdigest()
     if (facts := _KNOWN.facts.get(text)) is None:
-        packed = _KNOWN.packed("modules", text, lambda: _packed(_found(source)))
-        facts = _KNOWN.facts[text] = _unpacked(packed)
+        packed = _KNOWN.packed("modules", text, lambda: msgspec.to_builtins(_found(source)))
+        facts = _KNOWN.facts[text] = msgspec.convert(packed, Facts)
     return facts
 
 
@@ -164,16 +166,6 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     except (OSError, Damaged):
         return {}
     return stored
-
-
-def _packed(facts: Facts) -> list[Any]:
-    made = {name: each.to_json() for name, each in facts.definitions.items()}
-    return [list(facts.imports), made, facts.meanings]
-
-
-def _unpacked(packed: list[Any]) -> Facts:
-    imports, made, meanings = packed
-    return Facts(tuple(imports), {name: Definition.from_json(each) for name, each in made.items()}, meanings)
 
 
 def _imports(tree: ast.Module) -> tuple[str, ...]:
