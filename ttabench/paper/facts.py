@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
+
+from msgspec import ValidationError, convert
 
 from ttabench.errors import UserError
 from ttabench.system.files import replace_file
@@ -52,18 +53,17 @@ class Facts:
         """Those that the folder has. Raises UserError where their file is damaged."""
         file = folder / FACTS
         try:
-            facts = cls(**json.loads(file.read_text(encoding="utf-8")))
+            held = json.loads(file.read_text(encoding="utf-8"))
+            facts = convert(held, cls)
+            if more := held.keys() - asdict(facts).keys():
+                raise ValueError(more)
         except FileNotFoundError:
             return cls()
-        except (ValueError, TypeError, OSError, RecursionError):
-            facts = None
-        if facts is None or not all(
-            _fits(vars(facts)[name], kind) for name, kind in get_type_hints(cls).items()
-        ):
+        except (ValidationError, ValueError, OSError, RecursionError):
             raise UserError(
                 f"{file} is damaged, or of another version of ttabench; delete it, and run the command that "
                 "made it again, without --page. What was measured stays."
-            )
+            ) from None
         facts._held = deepcopy(asdict(facts))
         return facts
 
@@ -89,15 +89,3 @@ def _joined(before: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[
         elif mine[key] != before.get(key):
             joined[key] = mine[key]
     return joined
-
-
-def _fits(value: object, kind: Any) -> bool:
-    """Whether what a JSON file has is of a type: ``dict[str, list[str]]``."""
-    outer, inner = get_origin(kind) or kind, get_args(kind)
-    if outer is UnionType:
-        return any(_fits(value, each) for each in inner)
-    if isinstance(value, dict):
-        return outer is dict and all(_fits(each, inner[1]) for each in value.values())
-    if isinstance(value, list):
-        return outer is list and all(_fits(each, inner[0]) for each in value)
-    return type(value) in ((int, float) if outer is float else (outer,))
