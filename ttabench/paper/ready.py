@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ttabench.data.catalog import dataset
 from ttabench.models.resolve import resolve_model
-from ttabench.models.trained_model import note_on_mirrors
+from ttabench.models.trained_model import TrainedModel, note_on_mirrors
 from ttabench.paper.asked import Asked
 from ttabench.paper.experiments import Task, datasets_of, network_of, stands_for
 from ttabench.paper.facts import Facts
@@ -57,22 +57,18 @@ def with_weights(task: Task, asked: Asked, facts: Facts) -> Task:
         console_of_errors().print(f"Note: {weights.note}.")
     if weights.model is not None:
         if not weights.model.ready:
-            _train(weights, asked)
-        sha256 = weights.sha256
+            _train(weights.model, asked)
+        sha256 = weights.model.load().sha256  # as results have it
         facts.recipes[sha256], facts.notes[sha256] = weights.model.plan.recipe.name, weights.note
     moved = task.on(task.dataset, weights.arch)
     grid = replace(moved.grid, checkpoint=weights.checkpoint, precision=asked.precision)
     return replace(moved, grid=grid)
 
 
-def _train(weights: Weights, asked: Asked) -> None:
-    assert weights.model is not None
-    plan, device = weights.model.plan, pick_device(asked.device)
-    epochs = weights.model.epochs
-    job = TrainJob(
-        weights.model.name, weights.model.dataset.name, device, epochs=epochs, recipe=plan.recipe.name
-    )
-    if note := note_on_mirrors([weights.model]):
+def _train(model: TrainedModel, asked: Asked) -> None:
+    device = pick_device(asked.device)
+    job = TrainJob(model.name, model.dataset.name, device, epochs=model.epochs, recipe=model.plan.recipe.name)
+    if note := note_on_mirrors([model]):
         console_of_errors().print(note)
     workers = 0 if asked.workers == "0" else 1
     train_all([job], pick_executor(workers, device), workers)

@@ -39,20 +39,12 @@ class Weights:
     note: str = ""
 
     @property
-    def sha256(self) -> str:
-        """The hash of the weights, as results have it. The model is trained here."""
-        assert self.model is not None
-        return self.model.load().sha256
-
-    @property
     def checkpoint(self) -> str:
         """The file for a sweep; "" where a sweep finds the weights by itself. The model is trained."""
-        if (
-            self.model is None
-            or resolve_trainable(self.model.name, self.model.dataset).plan == self.model.plan
-        ):
+        model = self.model
+        if model is None or resolve_trainable(model.name, model.dataset).plan == model.plan:
             return ""
-        return str(self.model.load().path)
+        return str(model.load().path)
 
 
 def weights_of(task: Task, recipe: str = "", *, fetch: bool = True, progress: OnProgress = silent) -> Weights:

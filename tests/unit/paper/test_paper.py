@@ -149,7 +149,9 @@ def test_what_is_trained_is_trained_by_that_recipe(monkeypatch: pytest.MonkeyPat
     jobs: list[Any] = []
     monkeypatch.setattr(ready, "train_all", lambda these, *rest: jobs.extend(these))
     asked = Asked([], [], [], [], 1.0, "fast", "float32", tmp_path, "0", "cpu")
-    ready._train(trained("resnet18", EMBEDDED, "fast", 3), asked)
+    model = trained("resnet18", EMBEDDED, "fast", 3).model
+    assert model is not None
+    ready._train(model, asked)
     assert [(job.recipe, job.epochs, job.dataset) for job in jobs] == [("fast", 3, EMBEDDED)]
 
 
@@ -161,7 +163,7 @@ def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch
     asked = Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
     for _ in range(2):
         ready.prepared(task("resnet18"), asked, facts)
-    sha256 = weights_of(task("resnet18")).sha256
+    sha256 = weights_of(task("resnet18")).model.load().sha256  # type: ignore[union-attr]
     assert (facts.recipes, facts.notes) == ({sha256: "fast"}, {sha256: ""})
 
 
