@@ -34,6 +34,11 @@ class MethodChoice:
     given: dict[str, Scalar]
     grid: Grid
 
+    @property
+    def mode(self) -> str:
+        """The mode that the grid asks for: in native mode, the method's own."""
+        return self.cls.mode if self.grid.mode == "native" else self.grid.mode
+
 
 def choose_methods(grid: Grid) -> Iterator[MethodChoice]:
     """Every method × its settings. The baseline comes first, even if it is not given: tables need it."""
@@ -84,23 +89,20 @@ def check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
 
     Warns about methods that do not use the epochs.
     """
-    modes = set()
     online: list[str] = []
     for choice in methods:
         _check_protocol(choice.grid)
         configured(choice.cls, choice.given, {})
-        mode = choice.cls.mode if choice.grid.mode == "native" else choice.grid.mode
-        if mode == "online" and grid.per_method.get(choice.cls.name, {}).get("epochs"):
+        if choice.mode == "online" and grid.per_method.get(choice.cls.name, {}).get("epochs"):
             raise UserError(
                 f"per_method.{choice.cls.name}: epochs belong to offline mode, and it runs online; "
                 'add mode = "offline" or leave epochs out.'
             )
-        if mode == "offline":
+        if choice.mode == "offline":
             _check_minibatch(choice)
-        modes.add(mode)
-        if mode == "online" and choice.cls.name not in (BASELINE, *online):
+        if choice.mode == "online" and choice.cls.name not in (BASELINE, *online):
             online.append(choice.cls.name)
-    if grid.epochs and "offline" not in modes:
+    if grid.epochs and "offline" not in {choice.mode for choice in methods}:
         raise UserError(
             f"--epochs {grid.epochs}: no method of this sweep runs offline, and online every image is seen "
             "once; add --mode offline or leave --epochs out."

@@ -291,9 +291,7 @@ def _fixed(template: Cell, grid: Grid) -> tuple[str, ...]:
 
 def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protocol:
     grid = choice.grid
-    mode = choice.cls.mode if grid.mode == "native" else grid.mode
-    if _cannot_be_reset(choice):
-        mode = "online"
+    mode = "online" if _cannot_be_reset(choice) else choice.mode
     try:
         return Protocol(
             mode=mode,
