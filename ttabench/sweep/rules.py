@@ -38,7 +38,7 @@ def _without_others(part: Grid, used: set[str]) -> Grid:
     others = used - set(method_names(part.methods))
     return replace(
         part,
-        settings=tuple(text for text in part.settings if text.partition(".")[0].strip() not in others),
+        settings=tuple(text for text in part.settings if setting_method(text) not in others),
         pace_ratio=tuple(pair for pair in part.pace_ratio if parse_method(pair[0])[0] not in others),
     )
 
@@ -86,6 +86,11 @@ def joined_settings(held: Iterable[str], more: Sequence[str]) -> tuple[str, ...]
 def setting_name(text: str) -> str:
     """``tent.lr=0.1,0.2`` → ``tent.lr``"""
     return text.partition("=")[0].strip()
+
+
+def setting_method(text: str) -> str:
+    """``tent.lr=0.1,0.2`` → ``tent``"""
+    return text.partition(".")[0].strip()
 
 
 def method_names(methods: Iterable[str]) -> list[str]:

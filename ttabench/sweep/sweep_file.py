@@ -19,6 +19,7 @@ from ttabench.sweep.rules import (
     dataset_names,
     joined_settings,
     method_names,
+    setting_method,
     setting_name,
 )
 from ttabench.system.files import check_plain, read_plain, replace_file, writing
@@ -129,7 +130,7 @@ def _check_names(config: Mapping[str, Any]) -> None:
     """Raises UserError for a rule about a method, architecture or dataset that is not in the file."""
     check_whole_methods(config.get("per_method", ()))
     rules: list[Mapping[str, Any]] = [{"methods": name} for name in config.get("per_method", ())]
-    rules += [{"methods": _of_setting(text)} for text in config.get("set", ())]
+    rules += [{"methods": setting_method(text)} for text in config.get("set", ())]
     rules += [{"datasets": name} for name in config.get("per_dataset", ())]
     rules += config.get("exclude", ())
     for axis in ("methods", "archs", "datasets"):
@@ -142,11 +143,6 @@ def _check_names(config: Mapping[str, Any]) -> None:
             wrong := next((name for name in given if _in_one_spelling(axis, name) not in there), "")
         ):
             raise unknown(f"{axis.removesuffix('s')} in a rule", wrong, valid)
-
-
-def _of_setting(text: str) -> str:
-    """``tent.lr=0.1`` → ``tent``"""
-    return text.partition(".")[0].strip()
 
 
 def _in_one_spelling(axis: str, name: str) -> str:
@@ -207,7 +203,7 @@ def _of_sweep(names: Iterable[str], axis: str, flags: Mapping[str, Any]) -> list
 
 def _settings_of_sweep(settings: Iterable[str], flags: Mapping[str, Any]) -> list[str]:
     """The ``method.key=value`` texts of methods that ``--methods`` has; all without this flag."""
-    of_method = {text: _of_setting(text) for text in settings}
+    of_method = {text: setting_method(text) for text in settings}
     methods = _of_sweep(of_method.values(), "methods", flags)
     return [text for text, name in of_method.items() if name in methods]
 
