@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell, canonical
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.errors import UserError, exit_is_an_error
+from ttabench.errors import UserError, exit_is_an_error, first_line
 from ttabench.measure.torch_defaults import matrix_products
 from ttabench.observe.cost import compute_ratio
 from ttabench.protocol import LARGEST
@@ -108,10 +108,9 @@ class Ratios:
         except UserError:
             raise
         except Exception as problem:
-            why = str(problem).partition("\n")[0] or type(problem).__name__
             raise UserError(
-                f"the compute ratio of {cell.label} on {cell.arch} cannot be measured ({why}); "
-                f"leave the method out, or add --pace-ratio {cell.method}=…"
+                f"the compute ratio of {cell.label} on {cell.arch} cannot be measured "
+                f"({first_line(problem)}); leave the method out, or add --pace-ratio {cell.method}=…"
             ) from problem
 
     def _write(self, known: Mapping[str, Any]) -> None:
