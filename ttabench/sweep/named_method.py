@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,9 +11,6 @@ from ttabench.errors import UserError
 from ttabench.method.settings import parse_values
 from ttabench.method.spelling import parse_method
 from ttabench.registry import method
-
-GivenRatios = Sequence[tuple[str, float]]
-"""Names of methods, each with the compute ratio that the user gives it."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,10 @@ def named_method(text: str) -> NamedMethod:
     return NamedMethod(name, {key: spell(v) for key, v in parse_values(method(name), texts).items()})
 
 
-def given_ratio(given: GivenRatios, cell: Cell) -> float | None:
+def given_ratio(given: Iterable[tuple[str, float]], cell: Cell) -> float | None:
     """The compute ratio of the name with the most settings that names a cell; None if no name does.
+
+    given   names of methods, each with the compute ratio that the user gives it.
 
     Raises UserError where names with as many settings give different ratios.
     """
