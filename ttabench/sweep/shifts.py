@@ -157,16 +157,13 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
             )
         if corruption in (*data.corruptions, MIXED):
             continue
-        if (
-            corruption in KNOWN_CORRUPTIONS
-            and isinstance(data, ImageNetC)
-            and NATURAL not in data.corruptions
-        ):
+        known = corruption in KNOWN_CORRUPTIONS
+        if known and isinstance(data, ImageNetC) and NATURAL not in data.corruptions:
             raise UserError(
                 f"{data.name} has no {corruption} here; {there(data)}. Name these with --corruptions, or "
                 "fetch the others."
             )
-        if corruption in KNOWN_CORRUPTIONS and data.name.endswith(SUFFIX):
+        if known and data.name.endswith(SUFFIX):
             has = ",".join(data.corruptions)
             raise UserError(f"{data.name} has no {corruption}; for what it has: --corruptions {has}")
         raise unknown(f"corruption of {data.name}", corruption, data.corruptions)
