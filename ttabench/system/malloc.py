@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 __all__ = ["give_back", "keep_freed_memory"]
 
@@ -16,12 +17,8 @@ def keep_freed_memory() -> bool:
     By default, in every pass the kernel maps memory for each large activation, fills it with zeros page by
     page, and unmaps it (`scripts/bench_malloc.py`). Returns False, without a change, for another C library.
     """
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, 2**31 - 1))
+    mallopt = _of_glibc("mallopt")
+    return mallopt is not None and bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def give_back() -> None:
@@ -30,8 +27,11 @@ def give_back() -> None:
     Over a long time, small objects that live long lie between large objects that do not. Then the heap grows,
     although more and more of it is free.
     """
-    if sys.platform != "linux":
-        return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = _of_glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def _of_glibc(name: str) -> Any:
+    """A function of glibc; None for another C library."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
