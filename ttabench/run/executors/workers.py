@@ -13,8 +13,6 @@ from ttabench.run.executors.process import resident
 from ttabench.system.cores import available_cores
 from ttabench.system.environment import pick_device
 
-NO_VARIABLES: Mapping[str, str] = {}
-
 
 def engine(setup: Setup) -> Engine:
     """``--executor local``: processes on this machine, see :func:`ttabench.run.executors.local.run`."""
@@ -27,7 +25,7 @@ def engine(setup: Setup) -> Engine:
 
 
 def pick_executor(
-    workers: int, device: str, limits: Limits = NO_LIMITS, variables: Mapping[str, str] = NO_VARIABLES
+    workers: int, device: str, limits: Limits = NO_LIMITS, variables: Mapping[str, str] = {}
 ) -> Executor:
     """What runs jobs: this process for 0 workers, else processes with these variables, each bound to its GPU.
 
