@@ -25,9 +25,7 @@ from ttabench.system.work_claims import FOLDER as RUNNING
 from ttabench.system.work_claims import WorkClaims
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -269,14 +267,6 @@ class Store:
         for path in found:
             check_plain(path)
         return found
-
-    def correct(self, cell_id: str) -> NDArray[np.bool_]:
-        """Which images of a cell were classified correctly, in the order of the test set."""
-        import numpy as np
-
-        result = self.latest()[cell_id].result
-        bits = np.unpackbits(np.frombuffer(result.correct, np.uint8), count=result.n_images)
-        return bits.astype(bool)
 
     def frame(self) -> pd.DataFrame:
         """One row per cell with the columns of :func:`ttabench.store.table.table`."""

@@ -340,8 +340,9 @@ def test_frame_and_bitmap(store: Store, result: Result, other: Result) -> None:
     assert frame.loc["fog", "accuracy"] == 62.5
     assert np.isnan(frame.loc["snow", "accuracy"])
     assert frame.loc["snow", "reason"] == "NaN"
-    correct = store.correct(result.cell.cell_id)
-    assert correct.tolist() == [True, False, True, True, False, True, True, False]
+    stored = store.latest()[result.cell.cell_id].result.correct
+    correct = np.unpackbits(np.frombuffer(stored, np.uint8))
+    assert correct.tolist() == [1, 0, 1, 1, 0, 1, 1, 0]
     assert 100 * correct.mean() == result.accuracy
 
 

@@ -189,9 +189,9 @@ def test_a_failure_with_other_code_is_stale(
 def test_the_bitmap_has_a_place_for_each_image(store: Store, result: Result) -> None:
     right = np.array([True, False, True, True, True])
     fill(store, measured(result.cell, right))
-    correct = store.correct(result.cell.cell_id)
-    assert correct.dtype == bool
-    assert correct.tolist() == right.tolist()
+    stored = store.latest()[result.cell.cell_id].result
+    bits = np.unpackbits(np.frombuffer(stored.correct, np.uint8), count=stored.n_images)
+    assert bits.astype(bool).tolist() == right.tolist()
 
 
 # ---- the plan
