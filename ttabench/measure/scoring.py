@@ -23,7 +23,7 @@ from ttabench.observe.calibration import calibration_bins
 from ttabench.observe.collapse import alarm_of_counts
 from ttabench.observe.cost import clock
 from ttabench.protocol import Protocol
-from ttabench.system.progress import ignore
+from ttabench.system.progress import silent
 
 # (images seen, images scored, correct ones among these)
 OnBatch = Callable[[int, int, int], None]
@@ -125,9 +125,9 @@ def evaluate(
     protocol: Protocol,
     seed: int,
     device: str = "cpu",
-    on_batch: OnBatch = ignore,
+    on_batch: OnBatch = silent,
     scored_classes: Sequence[int] = (),
-    on_logits: OnLogits = ignore,
+    on_logits: OnLogits = silent,
     saved: Saved | None = None,
 ) -> Evaluation:
     """Run a prepared method over the images of a cell and score it; from its saved state if there is one.

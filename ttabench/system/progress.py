@@ -8,9 +8,5 @@ from collections.abc import Callable
 OnProgress = Callable[[str, int, int], None]
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """A progress callback that shows nothing."""
-
-
-def ignore(*values: object) -> None:
+def silent(*values: object) -> None:
     """A callback that does nothing with what it is told."""
