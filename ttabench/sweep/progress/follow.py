@@ -22,12 +22,12 @@ def follow(
 ) -> list[Cell]:
     """Show what happens in a sweep; returns the cells that fail."""
     failed: list[Cell] = []
-    kinds = [(str(cell), kind(cell)) for group in groups for cell in group.cells]
-    relative = {kind(cell): _beside_source(cell) for group in groups for cell in group.cells}
-    known = {of: ratio for of, ratio in relative.items() if ratio}
-    epochs = {str(cell): passes(cell) for group in groups for cell in group.cells}
+    cells = [cell for group in groups for cell in group.cells]
+    kinds = [(str(cell), kind(cell)) for cell in cells]
+    usual = {kind(cell): ratio for cell in cells if (ratio := _beside_source(cell))}
+    epochs = {str(cell): passes(cell) for cell in cells}
     again = {key for group in groups for key in group.done}
-    with Display(len(kinds) - len(again), "cells", kinds=kinds, workers=workers, relative=known) as display:
+    with Display(len(kinds) - len(again), "cells", kinds=kinds, workers=workers, relative=usual) as display:
         for event in events:
             if isinstance(event, CellProgress):
                 _show(display, event, epochs.get(event.cell, 0))
