@@ -43,9 +43,8 @@ def of_size(height: int, width: int, image_size: int) -> Iterator[None]:
     except UserError:
         raise
     except Exception as problem:
-        if out_of_memory(problem):
-            raise
-        if image_size in (0, height) and height == width:
+        tried = image_size in (0, height) and height == width
+        if tried or out_of_memory(problem):
             raise
         raise UserError(
             f"the network cannot take images of {width}×{height} pixels ({first_line(problem)}). It was "
