@@ -15,6 +15,7 @@ from ttabench.method.spelling import split_list
 from ttabench.protocol import parse_call, parse_contamination, parse_stream
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
+from ttabench.subset_names import DRAW, SUBSETS
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
 from ttabench.system.files import user_path
@@ -262,8 +263,6 @@ def stream_as_order(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
     """The name of each dataset with the subset, of those that can have it. Raises UserError."""
-    from ttabench.subset_names import DRAW, SUBSETS
-
     if DRAW.fullmatch(subset):
         return {name: f"{name}[{subset}]" for name in datasets}
     if not any(name in SUBSETS for name in datasets):
