@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
+from ttabench.provenance.definitions import Function
 from ttabench.provenance.modules import OWN, module_file
 
 __all__ = ["functions_of", "node_of"]
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions_of(shown: Iterable[str]) -> dict[str, tuple[Path, str]]:
