@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.paper.experiments import OFFICIAL, Task, network_of
+from ttabench.sweep.options import corruption_names
 from ttabench.sweep.rules import method_names
 from ttabench.system.files import replacing, writing
 
@@ -81,8 +81,8 @@ class Rehearsal:
                     save_npz(whole, share(labelled, self.scale))
         made = generate(
             self.folder / f"{base}.test.npz", train=self.folder / f"{base}.train.npz", name=base, size=SIDE,
-            corruptions=self._corruptions(CORRUPTIONS), severities=(1, 2, 3, 4, 5), root=self.folder,
-            workers=0,
+            corruptions=self._corruptions(corruption_names("all")), severities=(1, 2, 3, 4, 5),
+            root=self.folder, workers=0,
         )  # fmt: skip
         return dataset(str(made)).name  # opened once, so that workers know its name
 
