@@ -26,19 +26,8 @@ class HeadRows(ExternalModel):
 
     def __init__(self, whole: ExternalModel, own: ExternalModel, dataset: OwnHead) -> None:
         super().__init__(whole.name, dataset, normalize=whole.normalize, claimed=whole.claimed)
+        self.asked, self.aliases, self.known_code = whole.asked, whole.aliases, whole.known_code
         self.whole, self.own, self.kept = whole, own, dataset.kept
-
-    @property
-    def asked(self) -> str:
-        return self.whole.asked
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.whole.aliases
-
-    @property
-    def known_code(self) -> bool:
-        return self.whole.known_code
 
     def build(self) -> Classifier:
         return self._of_either(lambda model: model.build())

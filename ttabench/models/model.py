@@ -23,7 +23,9 @@ __all__ = ["Model"]
 class Model(ABC):
     """A source classifier for one dataset.
 
-    name       the name that the user gave; results are stored under it.
+    name       results are stored under it.
+    asked      the name that it was asked for by.
+    aliases    the names under which the cache may hold its weights.
     dataset    whose classes and clean images it is for; its weights are kept under this name.
     measured   what it is measured on: `dataset`, or a draw of its images.
     trainable  whether `ttabench train` makes its weights.
@@ -32,22 +34,13 @@ class Model(ABC):
     trainable: ClassVar[bool] = False
 
     def __init__(self, name: str, dataset: Dataset) -> None:
-        self.name = name
+        self.name = self.asked = name
+        self.aliases: tuple[str, ...] = (name,)
         self.dataset = dataset
         self.measured = dataset
 
     def __str__(self) -> str:
         return f"{self.name} on {self.measured.name}"
-
-    @property
-    def asked(self) -> str:
-        """The name that it was asked for by."""
-        return self.name
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """The names under which the cache may hold its weights."""
-        return (self.name,)
 
     @abstractmethod
     def build(self) -> Classifier:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class TrainedModel(Model):
     """
 
     trainable = True
+    maker: Callable[[], Classifier] | None = None
+    """See `TrainingPlan`."""
 
     def __init__(
         self, name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
@@ -39,23 +41,17 @@ class TrainedModel(Model):
         super().__init__(
             usual_name(self.member, dataset=dataset.name, image_size=dataset.image_size), dataset
         )
-        self._asked = name
+        self.asked = name
+        self.aliases = (self.name, self.asked, self.member.name)
         self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
     @cached_property
     def plan(self) -> TrainingPlan:
         """Everything that determines its training. Raises UserError for an unknown recipe."""
         return TrainingPlan.of(
-            self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed
-        )
-
-    @property
-    def asked(self) -> str:
-        return self._asked
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return (self.name, self.asked, self.member.name)
+            self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed,
+            maker=self.maker,
+        )  # fmt: skip
 
     def build(self) -> Classifier:
         return build(

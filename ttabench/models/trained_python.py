@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
@@ -11,7 +10,6 @@ from ttabench.models.architectures.names import Member
 from ttabench.models.external.python_path import PythonModel
 from ttabench.models.model import Model
 from ttabench.models.trained_model import TrainedModel
-from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.recipes import PYTHON
 from ttabench.provenance.modules import module_file, network_modules
 
@@ -32,14 +30,8 @@ class TrainedPython(TrainedModel):
         self.path = PythonModel(name, dataset)
         self.path.build()  # so that errors in the function appear before training
         self.member = Member(name=name, family=PYTHON, options={"code": _code(name)})
+        self.maker = self.build
         self.recipe, self.epochs, self.seed = recipe, epochs, seed
-
-    @cached_property
-    def plan(self) -> TrainingPlan:
-        return TrainingPlan.of(
-            self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed,
-            maker=self.build,
-        )  # fmt: skip
 
     def build(self) -> Classifier:
         return self.path.build()

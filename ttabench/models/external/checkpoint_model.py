@@ -27,20 +27,10 @@ class CheckpointModel(ExternalModel):
         self, model: Model, file: Path, *, normalize: str = "", claimed: float | None = None
     ) -> None:
         super().__init__(model.name, model.dataset, normalize=normalize, claimed=claimed)
+        self.asked, self.aliases = model.asked, model.aliases
+        self.known_code = model.trainable
         self.model = model
         self.file = file
-
-    @property
-    def asked(self) -> str:
-        return self.model.asked
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.model.aliases
-
-    @property
-    def known_code(self) -> bool:
-        return self.model.trainable
 
     @property
     def claimed_accuracy(self) -> float | None:

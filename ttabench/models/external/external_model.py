@@ -48,6 +48,9 @@ class ExternalModel(Model):
     if_close_to_chance: ClassVar[str] = ""
     """What the warning about a clean accuracy close to chance says in addition."""
 
+    known_code = False
+    """Whether the network is one of ttabench's, which its weights alone identify."""
+
     def __init__(
         self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
     ) -> None:
@@ -135,11 +138,6 @@ class ExternalModel(Model):
                 "measured: its code, or a value outside its weights, has changed; run the sweep again."
             )
         return loaded
-
-    @property
-    def known_code(self) -> bool:
-        """Whether the network is one of ttabench's, which its weights alone identify."""
-        return False
 
     def _identity(self, classifier: Classifier) -> tuple[str, dict[str, Any]]:
         """The identity of a classifier on the CPU, and what the JSON file says about it.
