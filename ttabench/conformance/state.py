@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.method.unrestored import COMPILED, original_of_compiled
+from ttabench.models.soundness.gradient_flow import graph_of
 
 Leaf = bytes | str | int | float | complex | bool | None
 Snapshot = dict[str, Leaf]
@@ -61,18 +62,7 @@ def deepest_graph(thing: object) -> tuple[int, str]:
     gradients = [(f"{path}.grad", tensor.grad) for path, tensor in tensors if tensor.is_leaf]
     both = (*tensors, *gradients)
     attached = ((path, tensor) for path, tensor in both if tensor is not None and tensor.grad_fn)
-    return max(((_nodes(tensor), path) for path, tensor in attached), default=(0, ""))
-
-
-def _nodes(tensor: Tensor) -> int:
-    """How many nodes can be reached in the graph that made a tensor."""
-    queue = [tensor.grad_fn] if tensor.grad_fn is not None else []
-    seen = set(queue)
-    while queue:
-        new = {before for before, _ in queue.pop().next_functions if before is not None} - seen
-        seen |= new
-        queue += new
-    return len(seen)
+    return max(((len(graph_of(tensor)), path) for path, tensor in attached), default=(0, ""))
 
 
 def _walk(thing: Any, skip: tuple[str, ...], path: str = "", above: frozenset[int] = frozenset()) -> Walked:

@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from ttabench.errors import UserError, counted, out_of_memory
 from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
-from ttabench.models.soundness.noise import noise_for
-from ttabench.nn import norm_affine
+from ttabench.models.soundness.noise import gpus_of, noise_for
+from ttabench.nn import norm_affine, on_output
 
-__all__ = ["Unreached", "check_learning", "gradient_problem"]
+__all__ = ["Unreached", "check_learning", "gradient_problem", "graph_of"]
 
 IMAGES, SEED = 3, 2
 REENTRANT = (
@@ -91,16 +92,11 @@ def check_learning(method: Method[Any], image_size: int, name: str) -> Unreached
 @torch.no_grad()
 def _run(model: nn.Module, layers: Collection[str], image_size: int) -> bool:
     """Whether one of these layers runs."""
-    ran: list[nn.Module] = []
-    hooks = [
-        model.get_submodule(layer).register_forward_pre_hook(lambda module, _inputs: ran.append(module))
-        for layer in layers
-    ]
+    ran: list[str] = []
+    noted = on_output({name: model.get_submodule(name) for name in layers}, lambda name, _: ran.append(name))
     x = noise_for(model, IMAGES, image_size, SEED)
-    with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
+    with noted, torch.random.fork_rng(devices=gpus_of(x)):
         model(x)
-    for hook in hooks:
-        hook.remove()
     return bool(ran)
 
 
@@ -122,25 +118,30 @@ def _is_reentrant(model: nn.Module, image_size: int) -> bool:
     """Whether a part of `model` is checkpointed in the re-entrant form, by its node in the graph."""
     try:
         with _trial(model, image_size, images=True) as (logits, _):
-            nodes, seen = [logits.grad_fn], set()
-            while nodes:
-                node = nodes.pop()
-                if node is not None and node not in seen:
-                    seen.add(node)
-                    nodes += [before for before, _ in node.next_functions]
+            nodes = graph_of(logits)
     except RuntimeError as problem:  # a part of the network lacks what a gradient needs
         if out_of_memory(problem):
             raise
         return False
-    return any(type(node).__name__ == "CheckpointFunctionBackward" for node in seen)
+    return any(type(node).__name__ == "CheckpointFunctionBackward" for node in nodes)
+
+
+def graph_of(tensor: Tensor) -> set[Node]:
+    """The nodes of the graph that made a tensor."""
+    queue = [tensor.grad_fn] if tensor.grad_fn is not None else []
+    seen = set(queue)
+    while queue:
+        new = {before for before, _ in queue.pop().next_functions if before is not None} - seen
+        seen |= new
+        queue += new
+    return seen
 
 
 @contextmanager
 def _trial(model: nn.Module, image_size: int, *, images: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """Logits of images of noise with their graph, and the images, which may require gradients."""
     x = noise_for(model, IMAGES, image_size, SEED).requires_grad_(images)
-    gpus = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus), torch.inference_mode(False), torch.enable_grad():
+    with torch.random.fork_rng(devices=gpus_of(x)), torch.inference_mode(False), torch.enable_grad():
         yield model(x), x
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.errors import UserError
-from ttabench.models.soundness.noise import evaluated, noise_for
+from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
+from ttabench.nn import on_output
 
 __all__ = ["check_last"]
 
@@ -29,13 +30,10 @@ def check_last(classifier: Classifier, image_size: int, name: str) -> None:
     """
     net, given = classifier.net, f"layer '{classifier.last}' of {name}"
     outputs: list[Tensor] = []
-    hook = classifier.linear.register_forward_hook(lambda _layer, _inputs, out: outputs.append(out))
+    noted = on_output({"": classifier.linear}, lambda _name, out: outputs.append(out))
     x = noise_for(net, IMAGES, image_size, SEED)
-    try:
-        with evaluated(net), torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
-            logits: Tensor = net(x)
-    finally:
-        hook.remove()
+    with noted, evaluated(net), torch.random.fork_rng(devices=gpus_of(x)):
+        logits: Tensor = net(x)
     if not outputs:
         raise UserError(f"{given} does not run; name the linear layer that makes the logits.")
     found = probe(net, image_size, tags=False).last

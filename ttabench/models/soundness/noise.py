@@ -8,13 +8,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["evaluated", "noise_for", "unchanged"]
+__all__ = ["evaluated", "gpus_of", "noise_for", "unchanged"]
 
 
 def noise_for(net: nn.Module, count: int, image_size: int, seed: int) -> Tensor:
     """`count` images (count, 3, H, W) in [0, 1], with device and type of the weights of `net`."""
     noise = torch.rand(count, 3, image_size, image_size, generator=torch.Generator().manual_seed(seed))
     return noise.to(next(net.parameters(), noise))
+
+
+def gpus_of(x: Tensor) -> list[torch.device]:
+    """The GPU that a tensor is on, whose random generator a trial with it uses; [] for the CPU."""
+    return [x.device] if x.device.type == "cuda" else []
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ttabench.classifier.norm_layers import norm_kind
 from ttabench.errors import UserError, counted
-from ttabench.models.soundness.noise import evaluated, noise_for
+from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 
 __all__ = ["Lookalikes", "left_out", "lookalikes", "named_norms"]
 
@@ -157,7 +157,7 @@ def _inputs(
     hooks = [layer.register_forward_hook(partial(note, name)) for name, layer in layers.items()]
     x = noise_for(net, IMAGES, image_size, SEED)
     try:
-        with evaluated(net), torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
+        with evaluated(net), torch.random.fork_rng(devices=gpus_of(x)):
             net(x)
     finally:
         for hook in hooks:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from ttabench.classifier.norm_layers import norm_modules
 from ttabench.errors import UserError, counted
-from ttabench.models.soundness.noise import evaluated, noise_for
+from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 from ttabench.nn import use_batch_statistics
 
 __all__ = ["Reads", "check_copy", "places", "private_copy"]
@@ -52,7 +52,7 @@ def check_copy(net: nn.Module, image_size: int, name: str) -> None:
     mine = private_copy(net, name).eval()
     x = noise_for(net, IMAGES, image_size, SEED)
     kept = {key: buffer.clone() for key, buffer in mine.named_buffers()}
-    with torch.random.fork_rng(devices=_gpus(x)), evaluated(net), _as_written():
+    with torch.random.fork_rng(devices=gpus_of(x)), evaluated(net), _as_written():
         with Reads() as reads:
             first = mine(x)
         _check_reads(net, mine, reads, name)
@@ -98,7 +98,7 @@ def _check_replacing(mine: nn.Module, x: Tensor, name: str) -> None:
         use_batch_statistics(mine)
     except Exception:  # a layer that is unknown, or a scripted network, which accepts no other layers
         return
-    with torch.random.fork_rng(devices=_gpus(x)), _as_written(), Reads() as reads:
+    with torch.random.fork_rng(devices=gpus_of(x)), _as_written(), Reads() as reads:
         try:
             mine(x)
         except Exception as problem:  # the network may need something of a layer that is no longer there
@@ -130,7 +130,7 @@ def _ran(mine: nn.Module, x: Tensor, names: list[str]) -> set[str]:
         for key in names
     ]
     try:
-        with torch.random.fork_rng(devices=_gpus(x)), _as_written():
+        with torch.random.fork_rng(devices=gpus_of(x)), _as_written():
             mine(x)
     except Exception:
         return set()
@@ -225,10 +225,6 @@ def _as_written() -> AbstractContextManager[Any]:
     set_stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
     nothing_compiled = "torch._dynamo" not in sys.modules  # its import takes seconds
     return nullcontext() if nothing_compiled or set_stance is None else set_stance("force_eager")
-
-
-def _gpus(x: Tensor) -> list[torch.device]:
-    return [x.device] if x.device.type == "cuda" else []
 
 
 def _more(names: list[str]) -> str:
