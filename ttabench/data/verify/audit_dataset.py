@@ -99,13 +99,13 @@ def verify_published(
     if not folder.is_dir():
         return [error(f"{folder} is not here; run `ttabench data fetch {facts.name}`.")]
     audit = AUDITS[facts.layout](facts, root, deep, on_progress)
-    if isinstance(audit, NaturalAudit | CifarBarAudit):
-        return list(audit.run())
-    findings = [*audit.run(), *_missing_corruptions(audit)]
+    findings = list(audit.run())
+    if isinstance(audit, CifarAudit | FolderAudit):
+        findings += _missing_corruptions(audit)
     return findings if is_usable(findings) else [each for each in findings if each.level != "ok"]
 
 
-def _missing_corruptions(audit: Audit) -> Iterator[Finding]:
+def _missing_corruptions(audit: CifarAudit | FolderAudit) -> Iterator[Finding]:
     present, folder = audit.corruptions(), audit.folder
     if missing := [c for c in CORRUPTIONS if c not in present]:
         yield audit.lacking(f"{folder} has no {', '.join(missing)}; fetch it again.")

@@ -29,25 +29,15 @@ class CifarAudit(Audit):
     """Batches, labels and arrays below `root`; with `deep`, also every file's published checksum."""
 
     def corruptions(self) -> list[str]:
+        """The corruptions on disk, in canonical order."""
         return [c for c in ALL_CORRUPTIONS if (self.folder / f"{c}.npy").is_file()]
 
     def run(self) -> Iterator[Finding]:
-        if self.deep:
-            yield from self._checksums()
-        problems: list[Finding] = []
-        train_files, test_files = FILES[self.facts.clean_folder]
-        try:
-            problems += self._clean("training", self._read(train_files), self.facts.train)
-            test = self._read(test_files)
-            problems += self._clean("test", test, self.facts.test)
-            problems += self._labels(test)
-            for done, corruption in enumerate(self.corruptions()):
-                self.on_progress(corruption, done, len(self.corruptions()))
-                problems += self._array(corruption, test)
-        except UserError as problem:
-            problems.append(error(str(problem)))
+        test, problems = self._clean()
+        if test is not None:
+            problems += self._corrupted(test)
         yield from problems
-        if not problems:
+        if test is not None and not problems:
             yield Finding(
                 "ok",
                 f"{self.facts.name}: {self.facts.num_classes} classes, {self.facts.train} training and "
@@ -56,19 +46,23 @@ class CifarAudit(Audit):
 
     def clean_findings(self) -> list[Finding]:
         """What is wrong with the clean sets."""
-        findings = list(self._checksums()) if self.deep else []
+        return self._clean()[1]
+
+    def _clean(self) -> tuple[Labelled | None, list[Finding]]:
+        """The clean test set, None where a clean set cannot be read; and what is wrong with these sets."""
+        problems = list(self._checksums()) if self.deep else []
         train_files, test_files = FILES[self.facts.clean_folder]
         try:
-            findings += self._clean("training", self._read(train_files), self.facts.train)
-            findings += self._clean("test", self._read(test_files), self.facts.test)
+            problems += self._clean_set("training", self._read(train_files), self.facts.train)
+            test = self._read(test_files)
         except UserError as problem:
-            findings.append(error(str(problem)))
-        return findings
+            return None, [*problems, error(str(problem))]
+        return test, [*problems, *self._clean_set("test", test, self.facts.test)]
 
     def _read(self, files: tuple[str, ...]) -> Labelled:
         return read_batches(self.root / self.facts.clean_folder, files, self.facts.num_classes)
 
-    def _clean(self, split: str, data: Labelled, count: int) -> Iterator[Finding]:
+    def _clean_set(self, split: str, data: Labelled, count: int) -> Iterator[Finding]:
         classes = self.facts.num_classes
         if len(data) != count:
             yield error(f"{self.facts.clean_folder}: {len(data)} {split} images; expected {count}.")
@@ -78,6 +72,16 @@ class CifarAudit(Audit):
             yield error(
                 f"{self.facts.clean_folder}: {spread} {split} images per class; expected {count // classes}."
             )
+
+    def _corrupted(self, test: Labelled) -> Iterator[Finding]:
+        try:
+            yield from self._labels(test)
+        except UserError as problem:
+            yield error(str(problem))
+            return
+        for done, corruption in enumerate(self.corruptions()):
+            self.on_progress(corruption, done, len(self.corruptions()))
+            yield from self._array(corruption, test)
 
     def _labels(self, test: Labelled) -> Iterator[Finding]:
         path = self.folder / "labels.npy"
@@ -114,14 +118,11 @@ class CifarAudit(Audit):
                 yield error(f"{self.root / name} has the MD5 checksum {md5}; published is {MD5[name]}.")
 
 
-class CifarBarAudit(CifarAudit):
+class CifarBarAudit(Audit):
     """The batches only: the corrupted images are made here."""
 
-    def corruptions(self) -> list[str]:
-        return list(BAR_CORRUPTIONS)
-
     def run(self) -> Iterator[Finding]:
-        findings = self.clean_findings()
+        findings = CifarAudit(self.facts, self.root, self.deep, self.on_progress).clean_findings()
         yield from findings
         if not findings:
             text = (

@@ -43,10 +43,6 @@ class Audit(ABC):
         return warning(text) if self.partial else error(text)
 
     @abstractmethod
-    def corruptions(self) -> list[str]:
-        """The corruptions on disk, in canonical order."""
-
-    @abstractmethod
     def run(self) -> Iterator[Finding]:
         """What is wrong, or one line with the level "ok"."""
 

@@ -28,6 +28,7 @@ class FolderAudit(Audit):
     """Class folders and their images below `root`; decodes a sample of the images or, with `deep`, all."""
 
     def corruptions(self) -> list[str]:
+        """The corruptions on disk, in canonical order."""
         return list(find_corruptions(self.folder))
 
     def run(self) -> Iterator[Finding]:

@@ -19,9 +19,6 @@ from ttabench.errors import UserError
 class NaturalAudit(Audit):
     """The clean sets, then the classes, number and size of the new images."""
 
-    def corruptions(self) -> list[str]:
-        return [NATURAL]
-
     def run(self) -> Iterator[Finding]:
         is_cifar = self.facts.layout == "cifar10.1"
         kind: type[CifarAudit | FolderAudit] = CifarAudit if is_cifar else FolderAudit
