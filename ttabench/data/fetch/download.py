@@ -20,7 +20,7 @@ from ttabench.errors import UserError
 from ttabench.system.progress import OnProgress, silent
 from ttabench.system.work_claims import WorkClaims
 
-__all__ = ["alone", "checksums", "download"]
+__all__ = ["alone", "checksums", "download", "held"]
 
 
 BLOCK = 1 << 20
@@ -102,42 +102,42 @@ def checksums(path: Path, on_progress: OnProgress = silent) -> dict[str, str]:
 
 def _from_mirror(url: str, archive: Archive, target: Path, on_progress: OnProgress) -> dict[str, str]:
     part = target.with_name(f"{target.name}.part")
-    resumed = part.is_file() and part.stat().st_size > 0
-    _complete(url, archive, part, on_progress)
-    try:
-        sums = _check(part, archive, on_progress)
-    except _Unusable:
-        part.unlink()
-        if not resumed:
-            raise
-        # The bytes of an earlier call or of another mirror may be wrong: download once more from the start.
+    resumed = held(part) > 0
+    while True:
         _complete(url, archive, part, on_progress)
         try:
             sums = _check(part, archive, on_progress)
         except _Unusable:
             part.unlink()
-            raise
-    part.replace(target)
-    return sums
+            if not resumed:
+                raise
+            resumed = False  # the bytes of an earlier call, or of another mirror, may be wrong: all once more
+        else:
+            part.replace(target)
+            return sums
+
+
+def held(part: Path) -> int:
+    """The bytes of a file; 0 where there is none."""
+    return part.stat().st_size if part.is_file() else 0
 
 
 def _complete(url: str, archive: Archive, part: Path, on_progress: OnProgress) -> None:
     """Download `url` to `part`; continue after interruptions, as long as each attempt brings some bytes."""
     failed = 0
     while True:
-        before = part.stat().st_size if part.is_file() else 0
+        before = held(part)
         try:
             return _request(url, archive, part, on_progress)
         except _Interrupted as problem:
-            gained = (part.stat().st_size if part.is_file() else 0) - before
-            failed = 1 if gained > 0 else failed + 1
+            failed = 1 if held(part) > before else failed + 1
             if failed >= ATTEMPTS:
                 raise _Unusable(f"the connection broke {failed} times without progress ({problem})") from None
             time.sleep(PAUSE * 2 ** (failed - 1))
 
 
 def _request(url: str, archive: Archive, part: Path, on_progress: OnProgress) -> None:
-    start = part.stat().st_size if part.is_file() else 0
+    start = held(part)
     if archive.size and start >= archive.size:
         return  # complete, or too long, which the check finds
     if (answer := _open(url, start)) is None:

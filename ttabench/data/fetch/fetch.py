@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.data.data_root import data_root
-from ttabench.data.fetch.download import alone, download
+from ttabench.data.fetch.download import alone, download, held
 from ttabench.data.fetch.extract import PathInFolder, unpack
 from ttabench.data.fetch.receipts import (
     FOLDER,
@@ -146,8 +146,7 @@ def _scratch(archive: Archive) -> str:
 
 def _check_space(archive: Archive, root: Path) -> None:
     free = shutil.disk_usage(root).free
-    part = root / DOWNLOADS / f"{archive.file}.part"
-    downloaded = part.stat().st_size if part.is_file() else 0
+    downloaded = held(root / DOWNLOADS / f"{archive.file}.part")
     needed = int(archive.size * (1 + UNPACKED_RATIO)) - downloaded
     if free < needed:
         raise UserError(
