@@ -138,7 +138,7 @@ def _map_array(path: Path) -> NDArray[Any]:
         with path.open("rb") as file:
             is_zip = file.read(4) == b"PK\x03\x04"
             file.seek(0)
-            if not is_zip and _header(file)[2].hasobject:
+            if not is_zip and header_of(file)[2].hasobject:
                 raise _holds_objects(path, "it")
         if is_zip:
             raise UserError(
@@ -151,7 +151,7 @@ def _map_array(path: Path) -> NDArray[Any]:
         raise UserError(f"{path} is not an array file, or it is damaged; fetch or save it again.") from None
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def header_of(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether in Fortran order, and type, from the header of an .npy file. Raises ValueError."""
     if np.lib.format.read_magic(file) == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
@@ -179,7 +179,7 @@ def _check_unpacked_size(path: Path) -> None:
 def _member(path: Path, file: Any, name: str) -> NDArray[Any]:
     """One array of an opened .npz file."""
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as header:
-        if _header(header)[2].hasobject:
+        if header_of(header)[2].hasobject:
             raise _holds_objects(path, f"'{name}'")
     return np.asarray(file[name])
 
@@ -194,7 +194,7 @@ def _map_member(path: Path, member: str) -> NDArray[Any] | None:
         file.seek(info.header_offset + 26)  # lengths of name and extra field in the local header
         name_length, extra_length = (int.from_bytes(file.read(2), "little") for _ in range(2))
         file.seek(info.header_offset + 30 + name_length + extra_length)
-        shape, fortran, dtype = _header(file)
+        shape, fortran, dtype = header_of(file)
         if dtype.hasobject:
             raise _holds_objects(path, "'images'")
         start = file.tell()

@@ -29,6 +29,11 @@ def image_files(folder: Path) -> list[Path]:
     return [folder / n for n in sorted(names) if n.lower().endswith(SUFFIXES) and not n.startswith(".")]
 
 
+def files_in_classes(folder: Path) -> list[Path]:
+    """The images of all class folders in a folder, class by class; a class may have none."""
+    return [file for name in class_folders(folder) for file in image_files(folder / name)]
+
+
 def labelled_files(folder: Path, classes: Sequence[str], subfolder: str = "") -> tuple[list[Path], list[int]]:
     """The images of ``<folder>/<class>/[subfolder]``, class by class, and the class index of each.
 

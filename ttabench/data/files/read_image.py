@@ -31,6 +31,11 @@ def image_size(path: Path) -> tuple[int, int]:
         return image.size
 
 
+def already_cropped(files: Sequence[Path], size: int) -> bool:
+    """Whether files have `size` × `size` pixels; up to about 50 of them, evenly spaced, are looked at."""
+    return all(image_size(file) == (size, size) for file in files[:: max(1, len(files) // 50)])
+
+
 def read_image(path: Path, size: int, fit: Fit = "exact") -> NDArray[np.uint8]:
     """One image as (size, size, 3) RGB.
 

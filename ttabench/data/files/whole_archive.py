@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ttabench.data.files.array_files import MAX_NPZ_RATIO, RATIO_COUNTS_FROM
+from ttabench.data.files.array_files import MAX_NPZ_RATIO, RATIO_COUNTS_FROM, header_of
 from ttabench.errors import UserError
 
 __all__ = ["check_array", "check_label_count", "check_whole", "label_type"]
@@ -73,9 +73,9 @@ def label_type(path: Path) -> np.dtype[Any] | None:
     with suppress(*UNREADABLE):
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
-                return _header(file)[1]
+                return header_of(file)[2]
         with zipfile.ZipFile(path) as archive, archive.open("labels.npy") as member:
-            return _header(member)[1]
+            return header_of(member)[2]
     return None
 
 
@@ -95,7 +95,7 @@ def _check_packing(path: Path, info: zipfile.ZipInfo) -> None:
 
 def _check_counts(images: IO[bytes], labels: IO[bytes], of_images: str, of_labels: str) -> None:
     """Raise UserError for other numbers and for labels that are times; ValueError where they are no list."""
-    (count, *_), ((given,), kind) = _header(images)[0], _header(labels)
+    (count, *_), ((given,), _, kind) = header_of(images)[0], header_of(labels)
     if kind.kind == "m":  # which NumPy counts as whole numbers
         raise UserError(f"{of_labels}: labels are {kind}; expected whole numbers.")
     if count != given:
@@ -107,7 +107,7 @@ def _check_counts(images: IO[bytes], labels: IO[bytes], of_images: str, of_label
 
 def _promised(file: IO[bytes]) -> int:
     """The bytes of an array file by its header; 0 for Python objects, which whoever reads them refuses."""
-    shape, dtype = _header(file)
+    shape, _, dtype = header_of(file)
     return 0 if dtype.hasobject else file.tell() + math.prod(shape) * dtype.itemsize
 
 
@@ -118,10 +118,3 @@ def _rooms(archive: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, int]]:
     for info, end in zip(infos, ends, strict=True):
         stored = info.compress_type == zipfile.ZIP_STORED
         yield info, end - info.header_offset if stored else info.file_size
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    read = np.lib.format
-    version = read.read_magic(file)
-    shape, _, dtype = (read.read_array_header_1_0 if version == (1, 0) else read.read_array_header_2_0)(file)
-    return shape, dtype

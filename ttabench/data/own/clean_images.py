@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz
-from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
+from ttabench.data.files.image_folders import class_folders, files_in_classes, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, decode, image_size
 from ttabench.data.files.whole_archive import check_array, check_whole
 from ttabench.data.own.image_folder_checks import check_formats, check_links
@@ -70,7 +70,7 @@ def automatic_size(source: Path) -> int:
     It is the nearest by the shorter side. Raises UserError for files of mixed sizes.
     """
     if source.is_dir():
-        files = [file for name in class_folders(source) for file in image_files(source / name)]
+        files = files_in_classes(source)
         if not files:
             return 0
         width, height = _common_size(source, files)

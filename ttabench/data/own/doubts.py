@@ -119,15 +119,12 @@ def other_counts(data: OwnDataset, counts: Mapping[tuple[str, int], int], clean:
         expected, there = _names(data, "test"), _names(data, f"{corruption}/{level}")
         gone = sorted(expected - there)
         lacks = f" ({gone[0]} is not there)" if gone and there & expected else ""
+    has = "has" if len(others) == 1 else "have"
     yield (
-        f"{len(others)} of {counted(len(counts), 'corrupted set')} {_have(len(others))} another number of "
+        f"{len(others)} of {counted(len(counts), 'corrupted set')} {has} another number of "
         f"images than the clean test set, first {corruption} at severity {level}: {count:,} and not "
         f"{clean:,}{lacks}."
     )
-
-
-def _have(count: int) -> str:
-    return "has" if count == 1 else "have"
 
 
 def _names(data: OwnImageFolders, piece: str) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
-from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
+from ttabench.data.files.image_folders import class_folders, files_in_classes, find_corruptions
 from ttabench.data.files.read_image import image_size
 from ttabench.data.files.whole_archive import check_array, check_label_count, check_whole
 from ttabench.data.own.ccc_shards import CCCShards, is_ccc
@@ -90,7 +90,7 @@ def _check_clean_size(folder: Path, corrupted: Path) -> None:
     looked at, as where the folder is opened.
     """
     clean = next((folder / name for name in ("test", "val") if (folder / name).is_dir()), None)
-    files, shifted = _images(clean) if clean else [], _images(corrupted)
+    files, shifted = files_in_classes(clean) if clean else [], files_in_classes(corrupted)
     if not shifted:
         return
     size = image_size(shifted[0])
@@ -104,10 +104,6 @@ def _check_clean_size(folder: Path, corrupted: Path) -> None:
             )
 
 
-def _images(folder: Path) -> list[Path]:
-    return [file for name in class_folders(folder) for file in image_files(folder / name)]
-
-
 def _check_severities(folder: Path) -> None:
     """Raise UserError where corruptions stand beside clean images, and none has a folder of a severity.
 
@@ -119,7 +115,8 @@ def _check_severities(folder: Path) -> None:
             f"{beside[0]} has no folder of a severity; expected {beside[0]}/1/<class>/, or another of "
             f"{SEVERITIES[0]} to {SEVERITIES[-1]} in place of 1."
         )
-    if any(_images(path) for name in class_folders(folder) for path in _severity_folders(folder / name)):
+    places = (path for name in class_folders(folder) for path in _severity_folders(folder / name))
+    if any(map(files_in_classes, places)):
         raise UserError(no_corruptions(folder))
 
 
