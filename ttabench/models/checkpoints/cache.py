@@ -196,7 +196,7 @@ def save_external(name: str, dataset: str, classifier: Classifier, described: Ma
     from ttabench.models.checkpoints.weights import content_hash
 
     sha256 = described.get("sha256") or content_hash(classifier)
-    path = folder(dataset) / f"{_file_name(name)}-brought-{sha256[:12]}.json"
+    path = folder(dataset) / f"{file_name(name)}-brought-{sha256[:12]}.json"
     full = _write(path, name, dataset, classifier, {"recipe": {"name": "brought"}, **described})
     return Described(full, path)
 
@@ -211,7 +211,7 @@ def _write(
     sha256 = content_hash(classifier)
     # Clones, because safetensors refuses tensors that share memory.
     tensors = {k: t.detach().cpu().contiguous().clone() for k, t in classifier.net.state_dict().items()}
-    weights = f"{_file_name(arch)}-{sha256[:16]}.safetensors"
+    weights = f"{file_name(arch)}-{sha256[:16]}.safetensors"
     write_atomically(path.parent / weights, serialise(tensors))
     full = {
         "arch": arch, "dataset": dataset, "weights": weights, "sha256": sha256,
@@ -223,7 +223,7 @@ def _write(
     return full
 
 
-def _file_name(arch: str) -> str:
+def file_name(arch: str) -> str:
     return re.sub(r"[^\w.-]", "_", arch)
 
 

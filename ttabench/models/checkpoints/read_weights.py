@@ -102,7 +102,7 @@ def _is_torchscript(path: Path) -> bool:
 
 def _unwrapped(tensors: Any, path: Path) -> dict[str, Tensor]:
     while isinstance(tensors, Mapping) and (
-        key := next((k for k in STATE_DICT_KEYS if _holds(tensors, k)), "")
+        key := next((k for k in STATE_DICT_KEYS if isinstance(tensors.get(k), Mapping)), "")
     ):
         tensors = tensors[key]
     if not isinstance(tensors, Mapping):
@@ -170,10 +170,6 @@ def _wrappers(names: Collection[str]) -> str:
     while more := next((p for p in PREFIXES if names and all(n.startswith(prefix + p) for n in names)), ""):
         prefix += more
     return prefix
-
-
-def _holds(tensors: Mapping[Any, Any], key: str) -> bool:
-    return isinstance(tensors.get(key), Mapping)
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -14,8 +13,8 @@ from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
+from ttabench.models.checkpoints import cache
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
-from ttabench.system.environment import cache_dir
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
@@ -75,14 +74,10 @@ class TrainingPlan:
         return hashlib.sha256(canonical(identity).encode()).hexdigest()
 
     @property
-    def folder(self) -> Path:
-        return cache_dir() / "models" / self.dataset
-
-    @property
     def path(self) -> Path:
         """The JSON file that describes the checkpoint, there or not."""
-        name = re.sub(r"[^\w.-]", "_", self.member.name)
-        return self.folder / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
+        name = cache.file_name(self.member.name)
+        return cache.folder(self.dataset) / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
 
     def build(self) -> Classifier:
         """The classifier with fresh weights, from torch's global generator."""
