@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.published.cifar import CifarC
-from ttabench.data.published.facts import CIFAR10_C
+from ttabench.data.published.cifar_facts import CIFAR10_C
 from ttabench.measure.ordered_batches import Stream, arrange
 
 BATCH = 200

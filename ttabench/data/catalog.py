@@ -14,7 +14,8 @@ from ttabench.corruptions.names import CORRUPTIONS, SEVERITIES
 from ttabench.data.data_root import data_root
 from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
-from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.published.description import PublishedDataset
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.subset_names import drawn_from, split_subset

@@ -18,7 +18,7 @@ from ttabench.corruptions import ALL_CORRUPTIONS, CORRUPTIONS, corrupt
 from ttabench.data.own.doubts import doubts
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.open_own import open_own
-from ttabench.data.published.facts import CIFAR10_C, CIFAR10_C_BAR
+from ttabench.data.published.cifar_facts import CIFAR10_C, CIFAR10_C_BAR
 from ttabench.data.verify.audit_dataset import verify, verify_published
 from ttabench.data.verify.cifar_audit import GROWING, mismatches
 from ttabench.data.verify.cifar_checksums import MD5

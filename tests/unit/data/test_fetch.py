@@ -30,7 +30,7 @@ from ttabench.data.fetch.download import download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.fetch.fetch import _web_folder, fetch, fetch_published, place
 from ttabench.data.published.cifar import CifarC
-from ttabench.data.published.facts import Archive, PublishedDataset
+from ttabench.data.published.description import Archive, PublishedDataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.errors import UserError
 

@@ -24,7 +24,8 @@ from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.files.read_image import Fit, decode, read_image
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_bar import CifarBar
-from ttabench.data.published.facts import CIFAR10_C_BAR, PUBLISHED
+from ttabench.data.published.cifar_facts import CIFAR10_C_BAR
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.errors import UserError

@@ -16,7 +16,7 @@ from ttabench.corruptions.by_name import DETERMINISTIC
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.own.own_dataset import statistics
-from ttabench.data.published.facts import CIFAR10_C
+from ttabench.data.published.cifar_facts import CIFAR10_C
 from ttabench.models.clean_accuracy import clean_accuracy
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"

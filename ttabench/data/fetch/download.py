@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from ttabench.data.published.facts import Archive
+from ttabench.data.published.description import Archive
 from ttabench.errors import UserError
 from ttabench.system.progress import OnProgress, silent
 from ttabench.system.work_claims import WorkClaims

@@ -23,7 +23,8 @@ from ttabench.data.fetch.receipts import (
     files_here,
     write_receipt,
 )
-from ttabench.data.published.facts import PUBLISHED, Archive, PublishedDataset
+from ttabench.data.published.description import Archive, PublishedDataset
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.errors import UserError, unknown
 from ttabench.system.progress import OnProgress, silent
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ttabench.data.published.facts import Archive
+from ttabench.data.published.description import Archive
 from ttabench.system.files import replace_file
 
 __all__ = ["FOLDER", "Contents", "contents", "files_by_earlier_receipt", "files_here", "write_receipt"]

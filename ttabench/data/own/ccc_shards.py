@@ -23,8 +23,8 @@ from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.published.facts import IMAGENET_C
 from ttabench.data.published.imagenet import ImageNetC
+from ttabench.data.published.imagenet_facts import IMAGENET_C
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError, unknown
 

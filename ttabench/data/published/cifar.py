@@ -12,7 +12,7 @@ from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array
 from ttabench.data.published.clean_cifar import CleanCifar
-from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.description import PublishedDataset
 from ttabench.errors import UserError
 
 

@@ -108,3 +108,5 @@ CIFAR10_1 = replace(
     ),
 )
 """Version 6, which its authors recommend."""
+
+DATASETS = (CIFAR10_C, CIFAR10_C_BAR, CIFAR10_1, CIFAR100_C)

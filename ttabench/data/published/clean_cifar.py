@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ttabench.data.dataset import Labelled
 from ttabench.data.published.cifar_batches import FILES, read_exactly
-from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 
 

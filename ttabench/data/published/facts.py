@@ -7,39 +7,8 @@ empty.
 
 from __future__ import annotations
 
-from ttabench.data.published.cifar_facts import CIFAR10_1, CIFAR10_C, CIFAR10_C_BAR, CIFAR100_C
-from ttabench.data.published.description import Archive, PublishedDataset
-from ttabench.data.published.imagenet_facts import (
-    IMAGENET_A,
-    IMAGENET_C,
-    IMAGENET_R,
-    IMAGENET_SKETCH,
-    IMAGENET_V2,
-    TINY_FIXED_RECORD,
-    TINYIMAGENET_C,
-)
+from ttabench.data.published import cifar_facts, imagenet_facts
 
-__all__ = [
-    "CIFAR10_1",
-    "CIFAR10_C",
-    "CIFAR10_C_BAR",
-    "CIFAR100_C",
-    "IMAGENET_A",
-    "IMAGENET_C",
-    "IMAGENET_R",
-    "IMAGENET_SKETCH",
-    "IMAGENET_V2",
-    "PUBLISHED",
-    "TINYIMAGENET_C",
-    "TINY_FIXED_RECORD",
-    "Archive",
-    "PublishedDataset",
-]
+__all__ = ["PUBLISHED"]
 
-PUBLISHED = {
-    each.name: each
-    for each in (
-        CIFAR10_C, CIFAR10_C_BAR, CIFAR10_1, CIFAR100_C, TINYIMAGENET_C, IMAGENET_C,
-        IMAGENET_V2, IMAGENET_R, IMAGENET_A, IMAGENET_SKETCH,
-    )
-}  # fmt: skip
+PUBLISHED = {facts.name: facts for facts in (*cifar_facts.DATASETS, *imagenet_facts.DATASETS)}

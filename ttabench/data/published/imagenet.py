@@ -15,7 +15,8 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, already_cropped
-from ttabench.data.published.facts import TINY_FIXED_RECORD, PublishedDataset
+from ttabench.data.published.description import PublishedDataset
+from ttabench.data.published.imagenet_facts import TINY_FIXED_RECORD
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError
 

@@ -151,3 +151,5 @@ IMAGENET_SKETCH = _natural_imagenet(
     classes=1_000,
 )
 """Google Drive may send a web page for a file of this size: then it has to be downloaded in a browser."""
+
+DATASETS = (TINYIMAGENET_C, IMAGENET_C, IMAGENET_V2, IMAGENET_R, IMAGENET_A, IMAGENET_SKETCH)

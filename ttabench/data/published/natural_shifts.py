@@ -17,7 +17,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels
 from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.published.clean_cifar import CleanCifar
-from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, ImageNetC
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError, unknown

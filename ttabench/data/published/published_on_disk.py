@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ttabench.data.on_disk import OnDisk
-from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.description import PublishedDataset
 from ttabench.errors import UserError
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.published.description import PublishedDataset
+from ttabench.data.published.facts import PUBLISHED
 
 WNID = re.compile(r"n\d{8}")
 

@@ -36,7 +36,8 @@ from ttabench.data.own.overlap import overlap, shared_images
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.own.set_checks import check_classes
-from ttabench.data.published.facts import PUBLISHED, PublishedDataset
+from ttabench.data.published.description import PublishedDataset
+from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning

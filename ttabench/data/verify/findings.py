@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from ttabench.data.published.facts import PublishedDataset
+from ttabench.data.published.description import PublishedDataset
 from ttabench.system.progress import OnProgress
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import Fit, read_checked
-from ttabench.data.published.facts import TINY_FIXED_RECORD
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC
+from ttabench.data.published.imagenet_facts import TINY_FIXED_RECORD
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.data.verify.findings import Audit, Finding, error, warning
 from ttabench.errors import UserError

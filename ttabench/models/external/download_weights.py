@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ttabench.data.fetch.download import alone, download
-from ttabench.data.published.facts import Archive
+from ttabench.data.published.description import Archive
 from ttabench.errors import UserError
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
