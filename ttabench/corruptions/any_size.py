@@ -48,10 +48,22 @@ def corrupt_any_size(
             f"images are {width_height} pixels; expected square ones: crop them first. There are published "
             f"constants for {sizes} pixels."
         )
-    if images.ndim != 4 or images.shape[1] in SIZES or not images.size:
-        return _corrupt(images, name, severity, seed, frost_textures, start, workers, jpeg)
-    if images.shape[-1] != 3 or images.dtype != np.uint8:
-        return _corrupt(images, name, severity, seed, frost_textures, start, workers, jpeg)
+
+    def corrupted(images: Images) -> Images:
+        engine = corrupt
+        if images.shape[1:] == (IMAGENET_SIZE, IMAGENET_SIZE, 3) and images.dtype == np.uint8:
+            from ttabench.corruptions.imagenet.engine import corrupt_imagenet
+
+            _keep_freed_memory()
+            engine = corrupt_imagenet
+        result = engine(
+            images, name, severity, seed, frost_textures=frost_textures, start=start, workers=workers
+        )
+        return saved_as_jpeg(result, jpeg) if jpeg else result
+
+    are_images = images.ndim == 4 and images.shape[-1] == 3 and images.dtype == np.uint8
+    if not are_images or images.shape[1] in SIZES or not images.size:  # what are no images is refused
+        return corrupted(images)
     side = images.shape[1]
     near = nearest_size(side)
     warnings.warn(
@@ -59,31 +71,7 @@ def corrupt_any_size(
         "there, and resized back. Detail and noise differ from those of a published set.",
         stacklevel=3,
     )
-    small = resized(images, near)
-    return resized(_corrupt(small, name, severity, seed, frost_textures, start, workers, jpeg), side)
-
-
-def _corrupt(
-    images: Images,
-    name: str,
-    severity: int,
-    seed: int,
-    textures: FrostTextures | None,
-    start: int,
-    workers: int | None,
-    jpeg: int,
-) -> Images:
-    at_224 = images.ndim == 4 and images.shape[1:] == (IMAGENET_SIZE, IMAGENET_SIZE, 3)
-    if at_224 and images.dtype == np.uint8 and name not in BAR_CORRUPTIONS:
-        from ttabench.corruptions.imagenet.engine import corrupt_imagenet
-
-        _keep_freed_memory()
-        result = corrupt_imagenet(
-            images, name, severity, seed, frost_textures=textures, start=start, workers=workers
-        )
-    else:
-        result = corrupt(images, name, severity, seed, frost_textures=textures, start=start, workers=workers)
-    return saved_as_jpeg(result, jpeg) if jpeg else result
+    return resized(corrupted(resized(images, near)), side)
 
 
 def saved_as_jpeg(images: Images, quality: int) -> Images:
