@@ -8,8 +8,7 @@ from ttabench.classifier.buffers import buffers_kept
 from ttabench.classifier.norm_layers import norm_kind, norm_modules
 from ttabench.classifier.transformer_blocks import transformer_blocks
 from ttabench.errors import warn_of_setting
-from ttabench.nn.adapted_norms import describe, norm_affine, norm_needs, set_norm_mode
-from ttabench.nn.all_layers import weights_and_biases
+from ttabench.nn.adapted_norms import describe, norm_affine, norm_needs, set_norm_mode, weights_and_biases
 from ttabench.nn.batch_norm import (
     AdaptiveBatchNorm,
     adapt_batch_norm,

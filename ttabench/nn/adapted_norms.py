@@ -1,4 +1,4 @@
-"""The normalisation layers that a method adapts."""
+"""The parameters that a method adapts: of the normalisation layers, or of all layers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ def norm_affine(model: nn.Module, norms: str = "all", skip: Collection[str] = ()
     for parameter in affine.values():
         parameter.requires_grad_(True)
     return affine
+
+
+def weights_and_biases(model: nn.Module) -> dict[str, nn.Parameter]:
+    """All parameters of `model` that are called weight or bias, by name; they now require gradients.
+
+    Others, such as the class token of a transformer, are left out, as in the official code of CoTTA.
+    """
+    found = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.rpartition(".")[2] in ("weight", "bias")
+    }
+    for parameter in found.values():
+        parameter.requires_grad_(True)
+    return found
 
 
 def norm_needs(norms: str, statistics: str = "batch") -> tuple[str, ...]:
