@@ -91,7 +91,7 @@ def class_warnings(test: Labelled, train: Labelled | None) -> list[str]:
         f"the {name} has no image of {_classes(missing)}; a classifier gets {num_classes:,} outputs, one for "
         f"each label from 0 to {num_classes - 1:,}."
         for name, data in sets.items()
-        if (missing := _missing(data.labels, num_classes))
+        if (missing := np.setdiff1d(np.arange(num_classes), data.labels).tolist())
     ]
 
 
@@ -146,11 +146,6 @@ def _padded(name: str, longest: str) -> str:
         if (ours := form.fullmatch(name)) and (theirs := form.fullmatch(longest)):
             return f"{ours[1]}{ours[2].zfill(len(theirs[2]))}{ours[3]}"
     return name
-
-
-def _missing(labels: NDArray[np.int64], num_classes: int) -> list[int]:
-    present = set(labels.tolist())
-    return [index for index in range(num_classes) if index not in present]
 
 
 def _classes(indices: list[int]) -> str:
