@@ -8,7 +8,7 @@ are processed together. Geometric operations interpolate bilinearly and fill unc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -55,36 +55,35 @@ def _draw_layer(
 # Every operation takes images (b, 3, H, W) and a signed strength (b, 1, 1, 1) in −1 … 1.
 
 
-def affine(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor, right: Tensor, down: Tensor) -> Tensor:
-    """Sample at [[a, b], [c, d]] · position + (right, down), positions from −1 to 1."""
-    rows = [torch.stack([t.flatten() for t in row], dim=1) for row in ((a, b, right), (c, d, down))]
-    grid = F.affine_grid(torch.stack(rows, dim=1), list(x.shape), align_corners=False)
+def affine(x: Tensor, entries: Mapping[tuple[int, int], Tensor]) -> Tensor:
+    """Sample at M · (right, down, 1), positions from −1 to 1; M (2, 3) is the identity but for `entries`."""
+    matrix = torch.eye(2, 3, device=x.device, dtype=x.dtype).repeat(len(x), 1, 1)
+    for (row, column), values in entries.items():
+        matrix[:, row, column] = values.flatten()
+    grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
     return F.grid_sample(x - GREY, grid, align_corners=False) + GREY
 
 
 def rotate(x: Tensor, s: Tensor) -> Tensor:
-    angle, zero = s * np.deg2rad(30), torch.zeros_like(s)
-    return affine(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos(), zero, zero)
+    angle = s * np.deg2rad(30)
+    cos, sin = angle.cos(), angle.sin()
+    return affine(x, {(0, 0): cos, (0, 1): -sin, (1, 0): sin, (1, 1): cos})
 
 
 def shear_x(x: Tensor, s: Tensor) -> Tensor:
-    one, zero = torch.ones_like(s), torch.zeros_like(s)
-    return affine(x, one, 0.3 * s, zero, one, zero, zero)
+    return affine(x, {(0, 1): 0.3 * s})
 
 
 def shear_y(x: Tensor, s: Tensor) -> Tensor:
-    one, zero = torch.ones_like(s), torch.zeros_like(s)
-    return affine(x, one, zero, 0.3 * s, one, zero, zero)
+    return affine(x, {(1, 0): 0.3 * s})
 
 
 def translate_x(x: Tensor, s: Tensor) -> Tensor:
-    one, zero = torch.ones_like(s), torch.zeros_like(s)
-    return affine(x, one, zero, zero, one, 0.9 * s, zero)
+    return affine(x, {(0, 2): 0.9 * s})
 
 
 def translate_y(x: Tensor, s: Tensor) -> Tensor:
-    one, zero = torch.ones_like(s), torch.zeros_like(s)
-    return affine(x, one, zero, zero, one, zero, 0.9 * s)
+    return affine(x, {(1, 2): 0.9 * s})
 
 
 def luma(x: Tensor) -> Tensor:
