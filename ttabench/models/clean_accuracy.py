@@ -46,15 +46,13 @@ def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return NORMALISATIONS[name]
 
 
-def accuracy_warning(
-    classifier: Classifier, test: Labelled, accuracy: float, claimed: float | None, device: str
-) -> str:
+def accuracy_warning(classifier: Classifier, test: Labelled, accuracy: float, device: str) -> str:
     """A warning about a low clean accuracy (in percent), with a better way to prepare images if there is one.
 
-    "" if the accuracy is as claimed or, without a claim, clearly above chance: above twice the chance, or
-    with few classes above the middle between chance and 100 %.
+    "" if the accuracy is clearly above chance: above twice the chance, or with few classes above the middle
+    between chance and 100 %.
     """
-    if not (text := _low(classifier.num_classes, len(test), accuracy, claimed)):
+    if not (text := _low(classifier.num_classes, len(test), accuracy, claimed=None)):
         return ""
     return f"{text}{better_input(classifier, test, NORMALISATIONS, device, {})}."
 

@@ -677,7 +677,7 @@ def test_guessing_depends_on_the_number_of_classes(classes: int, right: int, war
     test = Labelled(np.zeros((200, 32, 32, 3), np.uint8), labels)
     torch.manual_seed(0)
     net = nn.Sequential(nn.AvgPool2d(32), nn.Flatten(), nn.Linear(3, classes))
-    text = accuracy_warning(Classifier(net, last="2"), test, float(right), None, "cpu")
+    text = accuracy_warning(Classifier(net, last="2"), test, float(right), "cpu")
     assert ("little better" in text) == warned, text
 
 
@@ -695,7 +695,7 @@ def test_a_normalisation_is_named_where_it_does_better_than_by_chance(
     monkeypatch.setattr(input_trials, "_right", right)
     test = Labelled(np.zeros((images, 8, 8, 3), np.uint8), np.arange(images) % 6)
     net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3, 6))
-    text = clean_accuracy.accuracy_warning(Classifier(net, last="2"), test, 16.7, None, "cpu")
+    text = clean_accuracy.accuracy_warning(Classifier(net, last="2"), test, 16.7, "cpu")
     assert re.findall(r"\w+ \([\d.]+ %\)", text) == named, text
     told = without_normalize(text)  # after training, which has no --normalize
     assert told == "clean accuracy is 16.70 %, little better than the 16.67 % of guessing."

@@ -252,7 +252,7 @@ class _Run:
         self.curve[-1]["clean_accuracy"] = clean
         described = {
             "clean_accuracy": clean,
-            "warning": accuracy_warning(self.classifier, self.test, clean, None, str(self.device)),
+            "warning": accuracy_warning(self.classifier, self.test, clean, str(self.device)),
             "test_images": len(self.test), "epochs": self.recipe.epochs,
             "seconds": round(self.seconds + time.perf_counter() - began, 1),
             "device": self.device.type, "machine": machine(), "processor": processor(str(self.device)),
