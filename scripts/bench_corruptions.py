@@ -20,8 +20,9 @@ from bench_suite import arguments, best, last_line, warn_if_busy
 from numpy.typing import NDArray
 from reference_corruptions import reference
 
-from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, procedural_frost_textures
 from ttabench.corruptions.any_size import corrupt_any_size as corrupt
+from ttabench.corruptions.frost_textures import procedural_frost_textures
+from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 

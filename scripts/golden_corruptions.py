@@ -20,8 +20,10 @@ from official_draws import official_draws
 from official_draws_224 import official_draw
 from PIL import Image
 
-from ttabench.corruptions import FrostTextures, check_request, constants, elastic, noise
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions import constants, elastic, noise
+from ttabench.corruptions.engine import check_request
+from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.imagenet import by_name as imagenet
 from ttabench.corruptions.imagenet import constants as imagenet_constants
 from ttabench.corruptions.sizes import IMAGENET_SIZE

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from ttabench.corruptions import FrostTextures, constants
+from ttabench.corruptions import constants
 from ttabench.corruptions.constants import Motion
+from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.imagenet import constants as at_224
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 

@@ -24,8 +24,10 @@ from corruption_statistics import Reference, Statistics, bounds, deviations, pac
 from golden_corruptions import NO_FROST, GoldenFolder, Images, replay
 from golden_hashes import Hashes, severities
 
-from ttabench.corruptions import ALL_CORRUPTIONS, SEVERITIES, FrostTextures, corrupt, load_frost_textures
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.engine import corrupt
+from ttabench.corruptions.frost_textures import FrostTextures, load_frost_textures
+from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError
 
 MAX_PERCENT = 0.1

@@ -9,10 +9,11 @@ import pytest
 
 from tests.cases import each
 from tests.unit.data_fakes import natural_images
-from ttabench.corruptions import BAR_CORRUPTIONS, corrupt
 from ttabench.corruptions.bar import cutout, fourier_noise, lines, sparkles, spline_blurs, warps
 from ttabench.corruptions.bar.constants import LEVELS
 from ttabench.corruptions.by_name import BAR
+from ttabench.corruptions.engine import corrupt
+from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.errors import UserError
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "cifar10-c-bar.npz"

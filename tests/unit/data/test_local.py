@@ -24,7 +24,7 @@ from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Run
 from tests.unit.sweep_processes import wait_for
-from ttabench.corruptions import corrupt
+from ttabench.corruptions.engine import corrupt
 from ttabench.data import catalog
 from ttabench.data.dataset import Labelled
 from ttabench.data.files import array_files

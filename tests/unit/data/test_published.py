@@ -15,8 +15,8 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit import other_code
-from ttabench.corruptions import ALL_CORRUPTIONS, BAR_CORRUPTIONS, corrupt
-from ttabench.corruptions.names import CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.corruptions.engine import corrupt
+from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
 from ttabench.data.files import array_files, decoded_cache

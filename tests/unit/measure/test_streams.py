@@ -24,7 +24,7 @@ from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Toy, toy
 from tests.unit.prepared_methods import ready
 from ttabench.cell import Cell
-from ttabench.corruptions import corrupt
+from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.fractional import corrupt_between
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions import load_frost_textures
 from ttabench.corruptions.any_size import corrupt_any_size
+from ttabench.corruptions.frost_textures import load_frost_textures
 from ttabench.data.files.array_files import open_npz, save_images
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError

@@ -9,16 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ttabench.corruptions import (
-    ALL_CORRUPTIONS,
-    KNOWN_CORRUPTIONS,
-    SEVERITIES,
-    VERSION,
-    check_request,
-    load_frost_textures,
-    procedural_frost_textures,
-)
 from ttabench.corruptions.any_size import check_quality
+from ttabench.corruptions.engine import check_request
+from ttabench.corruptions.frost_textures import load_frost_textures, procedural_frost_textures
+from ttabench.corruptions.names import ALL_CORRUPTIONS, KNOWN_CORRUPTIONS, SEVERITIES, VERSION
 from ttabench.corruptions.sizes import CONSTANTS
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
