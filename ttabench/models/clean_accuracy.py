@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import unknown
-from ttabench.measure.ordered_batches import Stream
-from ttabench.models.input_trials import better_classes, better_input, probabilities, some_of
+from ttabench.models.input_trials import better_classes, better_input, predictions, probabilities, some_of
 from ttabench.models.label_noise import noisy_labels
 
 __all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "input_warning", "normalisation"]
@@ -32,12 +30,9 @@ NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 TOLERANCE = 1.0  # allowed difference from the claimed accuracy in points, plus three standard errors
 
 
-@torch.no_grad()
 def clean_accuracy(model: Callable[[Tensor], Tensor], data: Labelled, device: str = "cpu") -> float:
     """Accuracy in percent of an unadapted model in eval mode."""
-    stream = Stream(data.images, np.arange(len(data)), 500, device)
-    guesses = torch.cat([model(x).argmax(dim=1).cpu() for x in stream]).numpy()
-    return 100 * float((guesses == data.labels).mean())
+    return 100 * float((predictions(model, data, device) == data.labels).mean())
 
 
 def normalisation(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -250,6 +250,19 @@ def test_clean_accuracy_is_in_percent() -> None:
     assert clean_accuracy(Classifier(Reads(), last="fc"), data()) == 100.0
 
 
+def test_the_accuracy_on_images_of_224_pixels_is_measured_in_small_batches() -> None:
+    """500 of them need gigabytes in one layer."""
+    batches: list[int] = []
+
+    def network(x: Tensor) -> Tensor:
+        batches.append(len(x))
+        return torch.zeros(len(x), 2)
+
+    images = Labelled(np.zeros((60, 224, 224, 3), np.uint8), np.zeros(60, np.int64))
+    assert clean_accuracy(network, images) == 100.0
+    assert batches == [50, 10]
+
+
 @given(seed=st.integers(0, 1000), order=st.sampled_from(["iid", "dirichlet(0.1)", "dirichlet(10)"]))
 @settings(max_examples=30, deadline=None)
 def test_every_order_is_a_permutation_and_a_function_of_the_seed(seed: int, order: str) -> None:
