@@ -27,21 +27,8 @@ NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode",
 PROTOCOL = tuple(f.name for f in fields(Protocol))
 USUAL: Mapping[str, Any] = {f.name: f.default for f in fields(Protocol)}
 """The protocol without options."""
-TABLE = (
-    "dataset",
-    "severity",
-    "fingerprint",
-    "order",
-    "reset",
-    "contamination",
-    "foreign",
-    "held_out",
-    "limit",
-    "precision",
-    "stream",
-    "baseline",
-    "pace",
-)
+TABLE = ("dataset", "severity", "fingerprint", "order", "reset", "contamination", "foreign", "held_out",
+         "limit", "precision", "stream", "baseline", "pace")  # fmt: skip
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs", "pace_ratio")
 
 _TEXTS = ("method", "base", "config", "arch", "dataset", "corruption", "mode", "order", "reset",

@@ -16,14 +16,7 @@ from ttabench.errors import counted
 from ttabench.subset_names import everything
 from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference
-from ttabench_reports.cells.frames import (
-    PROTOCOL,
-    TABLE,
-    USUAL,
-    checked,
-    one_per_cell,
-    unusual,
-)
+from ttabench_reports.cells.frames import PROTOCOL, TABLE, USUAL, checked, one_per_cell, unusual
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.cells.set_by_users import SET
 from ttabench_reports.published.beside import of_same_setting

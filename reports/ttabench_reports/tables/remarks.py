@@ -12,10 +12,7 @@ from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
 from ttabench.errors import counted, first_of
 from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.store.columns import ASKED, MISSING
-from ttabench_reports.cells.frames import (
-    PROTOCOL,
-    TABLE,
-)
+from ttabench_reports.cells.frames import PROTOCOL, TABLE
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming

@@ -8,13 +8,7 @@ import pandas as pd
 
 from ttabench.store.record_values import LARGEST
 from ttabench.store.table import varying
-from ttabench_reports.cells.frames import (
-    DETAILS,
-    ROW,
-    TABLE,
-    differences,
-    joined,
-)
+from ttabench_reports.cells.frames import DETAILS, ROW, TABLE, differences, joined
 
 MEASURED = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes", "adapted_parameters",
             "host_mb", "device_mb")  # fmt: skip
