@@ -94,8 +94,8 @@ class Ablation:
 
     @property
     def protocol(self) -> str:
-        shared = {**self.about, **self.table.key}
-        return Protocol(**{name: shared[name] for name in PROTOCOL}).caption(everything([shared["dataset"]]))
+        about = self.about
+        return Protocol(**{name: about[name] for name in PROTOCOL}).caption(everything([about["dataset"]]))
 
 
 def ablations(built: Sequence[Table], missing: Sequence[Missing] = ()) -> tuple[list[Ablation], list[str]]:
@@ -153,7 +153,7 @@ def _planned(ablation: Ablation, missing: Sequence[Missing]) -> frozenset[Point]
 
     Nothing but a label tells their settings. One that it does not name is as in a row that does not name it.
     """
-    about = {**ablation.about, **ablation.table.key}
+    about = ablation.about
     labels = {point: _of_label(row.about["method"]) for point, row in ablation.rows.items()}
     fixed = [_without(ablation.settings, named) for named in labels.values()]
     points = set()

@@ -103,7 +103,7 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
             of_protocol: dict[tuple[str, Protocol], list[Row]] = {}
             for row in within:
                 if row.kind == "method":
-                    common = replace(cards.protocol(table, row), pace_ratio=Protocol().pace_ratio)
+                    common = replace(cards.protocol(row), pace_ratio=Protocol().pace_ratio)
                     key = (str(row.about["checkpoint"]), common)
                     of_protocol.setdefault(key, []).append(row)
             made = [
@@ -123,11 +123,11 @@ def _group(
     of = len(ranks)
 
     def entry(row: Row) -> Entry:
-        cells = chosen.of(table, row)
+        cells = chosen.of(row)
         there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
         names = tuple(name for name in pages if name in there)
         rank = ranks.get(id(row)) if of > 1 else None
-        cost, tested = _cost(chosen, table, row), id(row) not in untested
+        cost, tested = _cost(chosen, row), id(row) not in untested
         return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
@@ -175,7 +175,7 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
     return ranks
 
 
-def _cost(chosen: Selected, table: Table, row: Row) -> float:
+def _cost(chosen: Selected, row: Row) -> float:
     """Time of adaptation over that of Source's forward pass, as in tables of costs, if the cells hold it.
 
     Else the median over that of Source's cells: seconds compare on one machine only, so NaN unless both ran
@@ -189,9 +189,7 @@ def _cost(chosen: Selected, table: Table, row: Row) -> float:
         return 1.0
     if row.baseline is None:
         return math.nan
-    cells, source = (
-        one[one["accuracy"].notna()] for one in (chosen.of(table, row), chosen.of(table, row.baseline))
-    )
+    cells, source = (one[one["accuracy"].notna()] for one in (chosen.of(row), chosen.of(row.baseline)))
     one = {*cards.machines(cells), *cards.machines(source)}
     seconds = float(source["seconds"].median())
     return float(cells["seconds"].median()) / seconds if len(one) == 1 and seconds else math.nan

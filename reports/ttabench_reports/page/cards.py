@@ -19,7 +19,7 @@ from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
-from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes, kind
 
@@ -47,33 +47,32 @@ class Card:
     gap: str
 
 
-def card_id(table: Table, row: Row) -> str:
+def card_id(row: Row) -> str:
     """The anchor of a row's card: the same wherever this method, configuration and protocol occur."""
-    key = {"base": row.about["base"], "config": row.about["config"], **protocol(table, row).to_json()}
+    key = {"base": row.about["base"], "config": row.about["config"], **protocol(row).to_json()}
     digest = hashlib.sha256(canonical(key).encode()).hexdigest()[:10]
     return f"card-{naming.slug(row.about['base'])}-{digest}"
 
 
 def cards(chosen: Selected) -> list[Card]:
     """The cards of all measured rows with a number, by name."""
-    rows: dict[str, list[tuple[Table, Row]]] = {}
+    rows: dict[str, list[Row]] = {}
     for table in chosen.report.tables:
         for row in table.rows:
             if row.measured:
-                rows.setdefault(card_id(table, row), []).append((table, row))
+                rows.setdefault(card_id(row), []).append(row)
     made = [_card(anchor, members, chosen) for anchor, members in rows.items()]
     return sorted(made, key=lambda card: (card.name != "Source", card.name.lower(), card.anchor))
 
 
-def protocol(table: Table, row: Row) -> Protocol:
+def protocol(row: Row) -> Protocol:
     """The protocol of a measured row."""
-    values: dict[str, Any] = {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL}
-    return Protocol(**values)
+    return Protocol(**{name: row.about[name] for name in PROTOCOL})
 
 
-def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Card:
-    table, row = members[0]
-    places = [place for one in members for place in chosen.places(*one)]
+def _card(anchor: str, members: list[Row], chosen: Selected) -> Card:
+    row = members[0]
+    places = [place for one in members for place in chosen.places(one)]
     cells = chosen.cells.iloc[places]
     ok = cells[cells["accuracy"].notna()]
     used = cells if ok.empty else ok
@@ -106,7 +105,7 @@ def _card(anchor: str, members: list[tuple[Table, Row]], chosen: Selected) -> Ca
     return Card(
         anchor,
         words.row_name(row),
-        protocol(table, row),
+        protocol(row),
         given(row.about),
         _settings(str(row.about["config"])),
         tuple((name, texts) for name, values in facts.items() if (texts := _distinct(values))),

@@ -86,12 +86,12 @@ def _row(
     about = row.about
     had = given(about)
     cells: dict[str, list[Any]] = {}
-    for place in chosen.places(table, row) if stored else ():
+    for place in chosen.places(row) if stored else ():
         corruption, known = stored[place]
         cells.setdefault(corruption, []).append(known)
     finding = findings(table)[id(row)]
     facts = {
-        "protocol": cards.protocol(table, row).caption(everything([table.key["dataset"]]))
+        "protocol": cards.protocol(row).caption(everything([table.key["dataset"]]))
         + kept_by(str(table.key["baseline"])),
         "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],
@@ -101,7 +101,7 @@ def _row(
         "name": texts.number(row.name),
         "arch": texts.number(naming.arch(row.arch)),
         "table": texts.number(table.heading),
-        "card": texts.number(cards.card_id(table, row)),
+        "card": texts.number(cards.card_id(row)),
         "facts": {name: texts.number(str(value)) for name, value in facts.items()},
         "sd": {c: _number(row.sd[c]) for c in table.columns if not math.isnan(row.sd.get(c, math.nan))},
         "values": {c: _number(row.value(c)) for c in table.columns if c not in cells},

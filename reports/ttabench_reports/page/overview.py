@@ -83,7 +83,7 @@ def lines(chosen: Selected, notes: TableNotes) -> list[Line]:
                 finding, had = findings[id(row)], given(row.about)
                 place = places_of_table(table).get((id(row), MEAN), "")
                 listed.append(Line(
-                    table, row, chosen.numbers[id(row)], cards.card_id(table, row), had, finding,
+                    table, row, chosen.numbers[id(row)], cards.card_id(row), had, finding,
                     source_data(had), _state(row, table), place,
                     _picture(row, finding, low), notes.of_row(row), notes.of_mean(row, table),
                 ))  # fmt: skip

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ttabench_reports.cells.frames import ROW, TABLE, checked, one_per_cell
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.tables.table import Row, Table
+from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 
 
@@ -34,10 +34,10 @@ class Selected:
         measured = [row for table in report.tables for row in table.rows if row.measured]
         self.numbers = {id(row): number for number, row in enumerate(measured)}
 
-    def places(self, table: Table, row: Row) -> list[int]:
+    def places(self, row: Row) -> list[int]:
         """Where in :attr:`cells` the cells of a measured row stand."""
-        return self._places[(*table.key.values(), *(row.about[name] for name in ROW))]
+        return self._places[tuple(row.about[name] for name in (*TABLE, *ROW))]
 
-    def of(self, table: Table, row: Row) -> pd.DataFrame:
+    def of(self, row: Row) -> pd.DataFrame:
         """The cells of a measured row."""
-        return self.cells.iloc[self.places(table, row)]
+        return self.cells.iloc[self.places(row)]

@@ -65,8 +65,8 @@ def _protocol_lines(table: Table) -> list[Line]:
     rows = [row for row in ran if row.kind == "method"] or ran  # Source adapts to no batch
     held: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
-        fields = {name: row.about.get(name, table.key.get(name)) for name in PROTOCOL}
-        text = in_words.of_row(fields, str(table.key.get("baseline", "")))
+        fields = {name: row.about[name] for name in PROTOCOL}
+        text = in_words.of_row(fields, str(table.key["baseline"]))
         name = words.row_name(row)
         held.setdefault(text, {}).setdefault(name, []).append(row)
     return [

@@ -153,7 +153,7 @@ def measured(tables: Sequence[Table], *, exceptions: bool = False) -> str:
     items: list[protocols.Item] = [
         (
             row_name(row),
-            {"arch": row.arch} | {name: row.about.get(name, table.key.get(name)) for name in said[id(table)]},
+            {name: row.about[name] for name in ("arch", *said[id(table)])},
         )
         for table, row in [pair for pair in methods if pair[1].about["measured"]] or methods
         if said[id(table)]

@@ -57,18 +57,15 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     for row in rows.to_dict("records"):
         groups.setdefault(tuple(row[name] for name in TABLE), []).append({str(k): v for k, v in row.items()})
     measured_in = frame[["row", *ENVIRONMENT, "accuracy"]]
-    environments = {
-        key: environment_difference(measured_in[measured_in["row"].isin([row["row"] for row in group])])
-        for key, group in groups.items()
-    }
     built = []
     for record in sorted(keys.to_dict("records"), key=_place_of_table):
         difference = with_stream(record.pop("difference"), str(record["stream"]))
         key = {str(name): value for name, value in record.items()}
         members = groups[tuple(key.values())]
         for member in members:
-            member["missing"] = missing_cells({**key, **member}, cells.attrs)
-        remarks = (absent(key, cells.attrs, rows), environments[tuple(key.values())])
+            member["missing"] = missing_cells(member, cells.attrs)
+        here = measured_in[measured_in["row"].isin([member["row"] for member in members])]
+        remarks = (absent(key, cells.attrs, rows), environment_difference(here))
         of_table = left_out.get(tuple(key.values()), 0)
         built.append(_build(key, difference, members, numbers, of_table, remarks, published))
     return built
@@ -89,7 +86,7 @@ def _build(
     rows: list[Row] = []
     for arch in sorted({m["arch"] for m in members}, key=naming.arch_key):
         ours = sorted((m for m in members if m["arch"] == arch), key=_place)
-        lines = [row_of({**key, **m}, numbers, main, extra) for m in ours]
+        lines = [row_of(m, numbers, main, extra) for m in ours]
         rows += [*with_increases(lines, numbers, main, extra), *_published(published, key, lines, main)]
     notes = Notes()
     for row in rows:
@@ -103,9 +100,8 @@ def _build(
         several_orders(rows, numbers),
         *further,
     )
-    items, baseline = fields(key, members), key.get("baseline", "")
-    images = everything([key["dataset"]])
-    protocol, brief = (words(items, baseline, images) for words in (protocols.words, protocols.brief))
+    items, images = fields(members), everything([key["dataset"]])
+    protocol, brief = (words(items, key["baseline"], images) for words in (protocols.words, protocols.brief))
     said = tuple(filter(None, remarks))
     return Table(key, difference, protocol, _seeds(members), said, main, extra, tuple(rows), notes, brief)
 
@@ -117,7 +113,7 @@ def _seeds(members: list[dict[str, Any]]) -> str:
     return "" if seeds[-1] == 1 else naming.span(seeds)
 
 
-def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protocols.Item]:
+def fields(members: list[dict[str, Any]]) -> list[protocols.Item]:
     """Each measured method and its protocol, or where all failed, what was planned.
 
     Source only where nothing else is, since it adapts to no batch.
@@ -127,7 +123,7 @@ def fields(key: Mapping[str, Any], members: list[dict[str, Any]]) -> list[protoc
     return [
         (
             naming.method(without(m["method"], m["unset"]), str(m["config"])),
-            {"arch": m["arch"]} | {name: key.get(name, m.get(name)) for name in PROTOCOL},
+            {name: m[name] for name in ("arch", *PROTOCOL)},
         )
         for m in sorted(used, key=_place)
     ]

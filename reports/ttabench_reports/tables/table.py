@@ -38,7 +38,8 @@ class Row:
     flags     keys of :data:`LEGEND`.
     partial   columns whose number is over some of the seeds only.
     collapsed  corruptions under which the predictions use too few classes, in some seed.
-    about     what else is known: mode, batch_size, epochs, seeds, n_images, checkpoint, …
+    about     what else is known: all that its table shares (:data:`frames.TABLE`), mode, batch_size, epochs,
+              seeds, n_images, checkpoint, …; {} of a published row.
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has a number and its bins.
     unknown   of a contaminated stream: how foreign images are told from test images, over the main
