@@ -107,9 +107,8 @@ def ablations(built: Sequence[Table], missing: Sequence[Missing] = ()) -> tuple[
     reasons: list[str] = []
     for table in built:
         groups: dict[tuple[Any, ...], list[Row]] = {}
-        for row in table.rows:
-            if row.measured:
-                groups.setdefault(tuple(row.about[name] for name in SAME), []).append(row)
+        for row in table.measured_rows:
+            groups.setdefault(tuple(row.about[name] for name in SAME), []).append(row)
         for rows in groups.values():
             if len(rows) == 1:
                 continue

@@ -30,7 +30,7 @@ def costs(report: Report) -> pd.DataFrame:
             "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
             **given(row.about).columns(), "notes": "; ".join(filter(None, (lacks(row), doubt(row)))),
         }
-        for table in report.tables for row in table.rows if row.measured
+        for table in report.tables for row in table.measured_rows
     ]  # fmt: skip
     return pd.DataFrame(lines)
 

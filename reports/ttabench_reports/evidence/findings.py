@@ -59,7 +59,7 @@ class Finding:
 @paused()
 def findings(table: Table) -> dict[int, Finding]:
     """By id of row, of every measured row of a table."""
-    by_row = {id(row): Finding() for row in table.rows if row.measured}
+    by_row = {id(row): Finding() for row in table.measured_rows}
     _intervals(table, by_row)
     for rows in table.archs().values():
         ours = [row for row in rows if row.kind == "method"]
@@ -71,7 +71,7 @@ def findings(table: Table) -> dict[int, Finding]:
 
 
 def _intervals(table: Table, by_row: dict[int, Finding]) -> None:
-    rows = with_baselines(row for row in table.rows if row.measured)
+    rows = with_baselines(table.measured_rows)
     shares = {
         id(row): share for row in rows if (share := paired_with(row, table).share(row)) is not None
     }  # fmt: skip

@@ -73,7 +73,7 @@ class Given:
 
 def rows_given(tables: Iterable[Table]) -> Iterator[Row]:
     """The rows that say what methods were given. Cells that did not run say less than those that did."""
-    rows = [row for table in tables for row in table.rows if row.measured]
+    rows = [row for table in tables for row in table.measured_rows]
     ran = {row.about["base"] for row in rows if row.about["measured"]}
     return (row for row in rows if row.about["measured"] or row.about["base"] not in ran)
 

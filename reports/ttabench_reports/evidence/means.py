@@ -20,7 +20,7 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
     """
     lines = []
     for table in built:
-        for row in filter(lambda row: row.measured, table.rows):
+        for row in table.measured_rows:
             mean, clean = row.value(MEAN), row.about["clean_accuracy"]
             source = row if row.kind == "source" else row.baseline
             lines.append({

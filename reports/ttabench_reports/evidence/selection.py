@@ -131,7 +131,7 @@ def _methods(table: Table) -> dict[tuple[str, str, str, str], list[Row]]:
 
 def _without_cells(report: Report, table: Table, arch: str, method: str) -> dict[str, str]:
     """Planned settings of a method that have no cell here."""
-    there = {row.about["method"] for row in table.rows if row.measured and row.arch == arch}
+    there = {row.about["method"] for row in table.measured_rows if row.arch == arch}
     return {
         _name(one.method, method): "no cell is measured yet"
         for one in report.cells.attrs.get(MISSING, ())

@@ -133,8 +133,7 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
             "accuracy": float(value), **_given(row),
         }
         for table in tables
-        for row in table.rows
-        if row.measured
+        for row in table.measured_rows
         for windows in row.windows.values()
         for number, (size, value) in enumerate(zip(windows.sizes, windows.accuracy, strict=True))
     ]  # fmt: skip

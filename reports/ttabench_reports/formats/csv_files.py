@@ -204,7 +204,7 @@ def statistics(report: Report) -> pd.DataFrame:
     lines = []
     for table in report.tables:
         findings = evidence.findings(table)
-        for row in filter(lambda row: row.measured, table.rows):
+        for row in table.measured_rows:
             finding: evidence.Finding = findings[id(row)]
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],

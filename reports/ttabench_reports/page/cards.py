@@ -58,9 +58,8 @@ def cards(chosen: Selected) -> list[Card]:
     """The cards of all measured rows with a number, by name."""
     rows: dict[str, list[Row]] = {}
     for table in chosen.report.tables:
-        for row in table.rows:
-            if row.measured:
-                rows.setdefault(card_id(row), []).append(row)
+        for row in table.measured_rows:
+            rows.setdefault(card_id(row), []).append(row)
     made = [_card(anchor, members, chosen) for anchor, members in rows.items()]
     return sorted(made, key=lambda card: (card.name != "Source", card.name.lower(), card.anchor))
 

@@ -40,8 +40,7 @@ def details(
     rows = [
         _row(table, row, chosen, stored, texts) | {"page": (pages or {}).get(chosen.numbers[id(row)], "")}
         for table in chosen.report.tables
-        for row in table.rows
-        if row.measured
+        for row in table.measured_rows
     ]
     return {"columns": columns, "rows": rows, "texts": list(texts)}
 

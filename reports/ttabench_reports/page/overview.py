@@ -78,15 +78,14 @@ def lines(chosen: Selected, notes: TableNotes) -> list[Line]:
     for table in chosen.report.tables:
         findings = evidence.findings(table)
         low = floor(table)
-        for row in table.rows:
-            if row.measured:
-                finding, had = findings[id(row)], given(row.about)
-                place = places_of_table(table).get((id(row), MEAN), "")
-                listed.append(Line(
-                    table, row, chosen.numbers[id(row)], cards.card_id(row), had, finding,
-                    source_data(had), _state(row, table), place,
-                    _picture(row, finding, low), notes.of_row(row), notes.of_mean(row, table),
-                ))  # fmt: skip
+        for row in table.measured_rows:
+            finding, had = findings[id(row)], given(row.about)
+            place = places_of_table(table).get((id(row), MEAN), "")
+            listed.append(Line(
+                table, row, chosen.numbers[id(row)], cards.card_id(row), had, finding, source_data(had),
+                _state(row, table), place, _picture(row, finding, low), notes.of_row(row),
+                notes.of_mean(row, table),
+            ))  # fmt: skip
     return listed
 
 
@@ -97,7 +96,7 @@ def source_data(had: Given) -> str:
 
 def floor(table: Table) -> float:
     """Where the scale of a table begins, in percent: the ten below its lowest number."""
-    numbers = [v for row in table.rows if row.measured for v in row.values.values() if not math.isnan(v)]
+    numbers = [v for row in table.measured_rows for v in row.values.values() if not math.isnan(v)]
     return min(10.0 * math.floor(min(numbers, default=0.0) / 10), 90.0)
 
 

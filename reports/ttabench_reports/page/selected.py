@@ -31,7 +31,7 @@ class Selected:
         self._places: dict[tuple[Any, ...], list[int]] = {}
         for place, key in enumerate(keys):
             self._places.setdefault(key, []).append(place)
-        measured = [row for table in report.tables for row in table.rows if row.measured]
+        measured = [row for table in report.tables for row in table.measured_rows]
         self.numbers = {id(row): number for number, row in enumerate(measured)}
 
     def places(self, row: Row) -> list[int]:

@@ -11,7 +11,7 @@ from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, measured_rows
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups
 from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
@@ -36,7 +36,7 @@ IN_WORDS = (
 
 def cost(report: Report) -> Sheet | None:
     """None where no cell has a cost."""
-    rows = [row for table in report.tables for row in measured_rows(table)]
+    rows = [row for table in report.tables for row in table.measured_rows]
     if not any(row.about["costs"] for row in rows):
         return None
     notes = TableNotes()

@@ -11,7 +11,7 @@ from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, measured_rows, side_by_side
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -22,7 +22,7 @@ LIMITED = "The accuracy on clean images is over all test images; that under corr
 
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
-    tables = [table for table in report.tables if any(_known_clean(row) for row in measured_rows(table))]
+    tables = [table for table in report.tables if any(_known_clean(row) for row in table.measured_rows)]
     protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "foreign", "baseline")]
     similar: dict[object, list[Table]] = {}
     for table in tables:
@@ -38,7 +38,7 @@ def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
     """Each table in the first group that has one of its architectures: others would share no row."""
     groups: list[tuple[set[str], list[Table]]] = []
     for table in tables:
-        archs = {row.arch for row in measured_rows(table)}
+        archs = {row.arch for row in table.measured_rows}
         for known, group in groups:
             if known & archs:
                 known |= archs
@@ -109,7 +109,7 @@ def _footer(tables: Sequence[Table]) -> str:
     return words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "
         "online and offline rows (†) separately.",
-        WHOLE if any(row.about["scored_classes"] for table in tables for row in measured_rows(table)) else "",
+        WHOLE if any(row.about["scored_classes"] for table in tables for row in table.measured_rows) else "",
         LIMITED if limited else "",
         words.remarks(tables),
         words.GIVEN,

@@ -14,7 +14,7 @@ from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, measured_rows
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -154,7 +154,7 @@ class _BestPublished:
             (self.known["dataset"] == key["dataset"]) & (self.known["severity"] == key["severity"])
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
-        rows = [row.about for row in measured_rows(table) if row.arch == arch]
+        rows = [row.about for row in table.measured_rows if row.arch == arch]
         remarks = [
             of_same_setting(*pair, rows) for pair in zip(here["publication"], here["method"], strict=True)
         ]

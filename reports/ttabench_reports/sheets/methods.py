@@ -61,7 +61,7 @@ def protocols(report: Report) -> Sheet:
 
 
 def _protocol_lines(table: Table) -> list[Line]:
-    ran = [row for row in table.rows if row.measured and row.about["measured"]]
+    ran = [row for row in table.measured_rows if row.about["measured"]]
     rows = [row for row in ran if row.kind == "method"] or ran  # Source adapts to no batch
     held: dict[str, dict[str, list[Row]]] = {}
     for row in rows:

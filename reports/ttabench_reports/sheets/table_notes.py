@@ -75,10 +75,6 @@ class TableNotes:
         return "".join(sorted({self.mark(text) for text in texts}))
 
 
-def measured_rows(table: Table) -> list[Row]:
-    return [row for row in table.rows if row.measured]
-
-
 def groups(
     tables: Sequence[Table], line: Callable[[Table, Row, bool], Line],
     chosen: Callable[[Sequence[Row]], Sequence[Row]] = list,
@@ -91,7 +87,7 @@ def groups(
     return [
         Group(table.heading, [
             [line(table, row, not number) for number, row in enumerate(chosen(rows))]
-            for rows in words.archs(measured_rows(table)).values()
+            for rows in words.archs(table.measured_rows).values()
         ])
         for table in tables
     ]  # fmt: skip
@@ -99,7 +95,7 @@ def groups(
 
 def side_by_side(tables: Sequence[Table]) -> Iterator[tuple[str, list[Row | None]]]:
     """(architecture, measured rows) of each method on each architecture: a row per table, or None."""
-    by_name = [{(row.arch, row.method): row for row in measured_rows(table)} for table in tables]
+    by_name = [{(row.arch, row.method): row for row in table.measured_rows} for table in tables]
     keys = dict.fromkeys(key for rows in by_name for key in rows)
     for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
         yield arch, [rows.get((arch, method)) for rows in by_name]

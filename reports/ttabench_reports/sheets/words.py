@@ -187,7 +187,7 @@ def remarks(tables: Sequence[Table]) -> str:
     for remark, headings in headings_by_remark.items():
         where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
         parts.append(where + remark)
-    return join(*parts, defaults(row for table in tables for row in table.rows if row.measured))
+    return join(*parts, defaults(row for table in tables for row in table.measured_rows))
 
 
 def _in_heading(name: str, table: Table, tables: Sequence[Table]) -> bool:

@@ -208,6 +208,11 @@ class Table:
         return str(self.key.get("stream", ""))
 
     @property
+    def measured_rows(self) -> list[Row]:
+        """Source and the methods, without increases and published rows."""
+        return [row for row in self.rows if row.measured]
+
+    @property
     def measured(self) -> str:
         """Protocol, seeds, what an increase is, remarks and defaults that names do not say; sentences."""
         parts = [f"Protocol: {self.protocol}."]

@@ -19,7 +19,7 @@ from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.means import means as means_of
 from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.table_notes import TableNotes, measured_rows
+from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table, legend_of
 from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits
@@ -53,7 +53,7 @@ def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
 
 def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     """The means of all rows, and below them what their marks mean and how they were measured."""
-    notes, rows = TableNotes(), [row for table in built for row in measured_rows(table)]
+    notes, rows = TableNotes(), [row for table in built for row in table.measured_rows]
     letters = [notes.letters(row, LABEL, MEAN) for row in rows]
     yield means(means_of(built).assign(letters=letters, spread=[row.spread(MEAN) for row in rows]))
     for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
