@@ -21,6 +21,7 @@ from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.groups import which_weights
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.unset_settings import settings_of
@@ -106,9 +107,7 @@ def ablations(built: Sequence[Table], missing: Sequence[Missing] = ()) -> tuple[
     result: list[Ablation] = []
     reasons: list[str] = []
     for table in built:
-        groups: dict[tuple[Any, ...], list[Row]] = {}
-        for row in table.measured_rows:
-            groups.setdefault(tuple(row.about[name] for name in SAME), []).append(row)
+        groups = grouped((tuple(row.about[name] for name in SAME), row) for row in table.measured_rows)
         for rows in groups.values():
             if len(rows) == 1:
                 continue

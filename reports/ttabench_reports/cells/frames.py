@@ -22,6 +22,7 @@ from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
+from ttabench_reports.grouped import grouped
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))
@@ -248,9 +249,8 @@ def _borrow(frame: pd.DataFrame, column: str, same: list[str]) -> pd.DataFrame:
 def differences(rows: pd.DataFrame, within: Sequence[str], among: Iterable[str]) -> pd.Series[str]:
     """What differs between rows that share `within`: ``batch size 64, lr=0.001``; "" for a row on its own."""
     columns = {name: rows[name].tolist() for name in among}
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, key in enumerate(zip(*(rows[name].tolist() for name in within), strict=True)):
-        groups.setdefault(key, []).append(place)
+    keys = zip(*(rows[name].tolist() for name in within), strict=True)
+    groups = grouped((key, place) for place, key in enumerate(keys))
     texts: list[list[str]] = [[] for _ in range(len(rows))]
     for places in groups.values():
         for name, column in columns.items():

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench_reports.cells.frames import DETAILS
+from ttabench_reports.grouped import grouped
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,8 @@ def orders(frame: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     seen = [len(history.split()) for history in continual["history"]]
     places = pd.Series(seen, continual.index, dtype=float)
     mean = places.groupby([continual["row"], continual["corruption"]]).mean().sort_values(kind="stable")
-    by_row: dict[int, tuple[str, ...]] = {}
     keys: list[tuple[int, str]] = mean.index.tolist()
-    for row, corruption in keys:
-        by_row[row] = (*by_row.get(row, ()), corruption)
-    return by_row
+    return {row: tuple(corruptions) for row, corruptions in grouped(keys).items()}
 
 
 def several_orders(frame: pd.DataFrame) -> frozenset[int]:

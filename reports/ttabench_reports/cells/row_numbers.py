@@ -10,6 +10,7 @@ from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
 from ttabench_reports.cells.over_stream import orders, several_orders, windows
 from ttabench_reports.cells.unknown import unknown_figures
+from ttabench_reports.grouped import grouped
 
 
 class Numbers:
@@ -18,10 +19,10 @@ class Numbers:
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
         self.by_seed = frame.set_index(["row", "seed", "corruption"])["accuracy"].unstack("corruption")
-        grouped = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
-        self.values = _nested(grouped.mean())
-        self.sd = _nested(grouped.std())
-        self.measured = _nested(grouped.count())
+        over_seeds = frame.groupby(["row", "corruption"], sort=False)["accuracy"]
+        self.values = _nested(over_seeds.mean())
+        self.sd = _nested(over_seeds.std())
+        self.measured = _nested(over_seeds.count())
         of_row = frame[["row", "seed"]].drop_duplicates().sort_values("seed").groupby("row")["seed"]
         self.seed_names: dict[Any, tuple[int, ...]] = of_row.agg(tuple).to_dict()
         self.seeds = {row: len(seeds) for row, seeds in self.seed_names.items()}
@@ -39,12 +40,11 @@ class Numbers:
         for row, because in stale.itertuples(index=False):
             known = self.changed.setdefault(row, [])
             known += [text for text in filter(None, because.split("; ")) if text not in known]
-        self.troubles: dict[int, list[Any]] = {}
         ok = frame["accuracy"].notna()
         remarkable = frame.assign(ok=ok)[~ok | (frame["alarm"] != "")]
         shown = remarkable[["row", "corruption", "seed", "ok", "status", "reason", "alarm"]]
-        for cell in shown.itertuples(index=False):
-            self.troubles.setdefault(cell.row, []).append(cell)  # type: ignore[arg-type]
+        cells = shown.itertuples(index=False)
+        self.troubles: dict[Any, list[Any]] = grouped((cell.row, cell) for cell in cells)
         self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
 
     def over_seeds(self, row: int, seeds: tuple[int, ...]) -> Numbers:

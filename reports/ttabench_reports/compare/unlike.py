@@ -11,6 +11,7 @@ import pandas as pd
 from ttabench.errors import first_of
 from ttabench_reports.compare.matching import KEY, OF_PROTOCOL, in_other_protocols
 from ttabench_reports.compare.verdicts import SAME
+from ttabench_reports.grouped import grouped
 
 
 def unlike_in(both: pd.DataFrame) -> list[str]:
@@ -71,10 +72,10 @@ def other_orders(pairs: pd.DataFrame) -> Iterator[str]:
     runs = pairs[
         (pairs["reset_before"] == pairs["reset_after"]) & (pairs["history_before"] != pairs["history_after"])
     ]
-    orders: dict[str, list[str]] = {}
-    for method, of_method in runs.groupby("method", sort=False):
-        change = " → ".join(_in_order(of_method, f"history_{side}") for side in ("before", "after"))
-        orders.setdefault(change, []).append(str(method))
+    orders = grouped(
+        (" → ".join(_in_order(cells, f"history_{side}") for side in ("before", "after")), str(method))
+        for method, cells in runs.groupby("method", sort=False)
+    )
     for change, methods in orders.items():
         yield f"not the same order of corruptions: {first_of(methods)}: {change}."
 

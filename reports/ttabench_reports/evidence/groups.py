@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ttabench_reports.cells.frames import spell
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Row, Table
 
 
@@ -38,10 +39,7 @@ def groups_of_table(table: Table) -> Iterator[tuple[list[Row], set[int]]]:
 
 def by_weights(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows of one architecture, those of the same weights together."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(str(row.about["checkpoint"]), []).append(row)
-    return list(found.values())
+    return list(grouped((row.about["checkpoint"], row) for row in rows).values())
 
 
 def which_weights(group: Sequence[Row], among: Sequence[Sequence[Row]]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench_reports.evidence.given import given
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
 from ttabench_reports.words.naming import MEAN
 
@@ -46,10 +47,7 @@ def given_columns(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def notes(row: Row) -> str:
     """The footnotes of one row in words, each with the columns it is about."""
-    about: dict[str, list[str]] = {}
-    for column, texts in row.remarks.items():
-        for text in texts:
-            about.setdefault(text, []).append(column)
+    about = grouped((text, column) for column, texts in row.remarks.items() for text in texts)
     parts = [LEGEND[flag] for flag in row.flags]
     for text, columns in about.items():
         parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")

@@ -19,6 +19,7 @@ from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, TABLE, checked, differences, one_per_cell
 from ttabench_reports.evidence.groups import groups, which_weights
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
 
@@ -119,14 +120,12 @@ def _how(score: str) -> str:
 
 def _methods(table: Table) -> dict[tuple[str, str, str, str], list[Row]]:
     """The rows of each method on an architecture, by weights and mode."""
-    by_method: dict[tuple[str, str, str, str], list[Row]] = {}
-    for arch, rows in table.archs().items():
-        every = list(groups(rows))
-        for row in rows:
-            if row.kind == "method":
-                weights = which_weights([row], every)
-                by_method.setdefault((arch, weights, row.about["base"], row.about["mode"]), []).append(row)
-    return by_method
+    every = {arch: list(groups(rows)) for arch, rows in table.archs().items()}
+    return grouped(
+        ((row.arch, which_weights([row], every[row.arch]), row.about["base"], row.about["mode"]), row)
+        for row in table.rows
+        if row.kind == "method"
+    )
 
 
 def _without_cells(report: Report, table: Table, arch: str, method: str) -> dict[str, str]:

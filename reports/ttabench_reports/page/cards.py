@@ -17,6 +17,7 @@ from ttabench.protocol import Protocol
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
+from ttabench_reports.grouped import grouped
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row
@@ -56,10 +57,7 @@ def card_id(row: Row) -> str:
 
 def cards(chosen: Selected) -> list[Card]:
     """The cards of all measured rows with a number, by name."""
-    rows: dict[str, list[Row]] = {}
-    for table in chosen.report.tables:
-        for row in table.measured_rows:
-            rows.setdefault(card_id(row), []).append(row)
+    rows = grouped((card_id(row), row) for table in chosen.report.tables for row in table.measured_rows)
     made = [_card(anchor, members, chosen) for anchor, members in rows.items()]
     return sorted(made, key=lambda card: (card.name != "Source", card.name.lower(), card.anchor))
 
@@ -136,11 +134,8 @@ def machines(cells: pd.DataFrame) -> list[str]:
 
 def ranges(texts: Iterable[str]) -> list[str]:
     """Texts that differ in their numbers only, as one with their range: ``1.9 to 5.0 effective classes``."""
-    kinds: dict[str, list[str]] = {}
-    for text in _distinct(texts):
-        kinds.setdefault(kind(text), []).append(text)
     merged = []
-    for similar in kinds.values():
+    for similar in grouped((kind(text), text) for text in _distinct(texts)).values():
         notes = Notes()
         letters = [notes.letter(text) for text in similar]
         merged.append(

@@ -13,6 +13,7 @@ from ttabench.subset_names import everything
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
+from ttabench_reports.grouped import grouped
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import costs
@@ -84,10 +85,7 @@ def _row(
 ) -> dict[str, Any]:
     about = row.about
     had = given(about)
-    cells: dict[str, list[Any]] = {}
-    for place in chosen.places(row) if stored else ():
-        corruption, known = stored[place]
-        cells.setdefault(corruption, []).append(known)
+    cells = grouped(stored[place] for place in chosen.places(row)) if stored else {}
     finding = findings(table)[id(row)]
     facts = {
         "protocol": cards.protocol(row).caption(everything([table.key["dataset"]]))

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.store.columns import MISSING
+from ttabench_reports.grouped import grouped
 from ttabench_reports.page import cards
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import kind
@@ -41,9 +42,7 @@ def gaps(cells: pd.DataFrame, attrs: Mapping[Hashable, Any]) -> list[Gap]:
 
 def _planned(absent: Sequence[Any]) -> list[Gap]:
     """One gap for the methods that lack the same cells."""
-    groups: dict[tuple[Any, ...], list[Any]] = {}
-    for one in absent:
-        groups.setdefault((one.arch, one.dataset, one.severity, one.corruptions), []).append(one)
+    groups = grouped(((one.arch, one.dataset, one.severity, one.corruptions), one) for one in absent)
     return [
         Gap(
             "missing", tuple(naming.method(one.method) for one in members), naming.arch(arch),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from ttabench_reports.cells.frames import ROW, TABLE, checked, one_per_cell
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 
@@ -28,9 +27,7 @@ class Selected:
         )
         self.cells = order.drop(columns="_place").reset_index(drop=True)
         keys = self.cells[[*TABLE, *ROW]].itertuples(index=False, name=None)
-        self._places: dict[tuple[Any, ...], list[int]] = {}
-        for place, key in enumerate(keys):
-            self._places.setdefault(key, []).append(place)
+        self._places = grouped((key, place) for place, key in enumerate(keys))
         measured = [row for table in report.tables for row in table.measured_rows]
         self.numbers = {id(row): number for number, row in enumerate(measured)}
 

@@ -9,6 +9,7 @@ from typing import Any
 from ttabench.errors import counted
 from ttabench_reports.cells.frames import USUAL, differences_in
 from ttabench_reports.cells.method_facts import method_facts
+from ttabench_reports.grouped import grouped
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import PROTOCOL, Found, Ours, usual_names
 from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper
@@ -47,11 +48,11 @@ def sentences(ours: Ours, facts: Mapping[str, Any], timed: Ours | None = None) -
 
 
 def _images(ours: Ours, facts: Mapping[str, Any]) -> Iterator[str]:
-    stands: dict[str, list[str]] = {}
-    for published in theirs.DATASETS:
-        here = ours.dataset(published)
-        if here != published:
-            stands.setdefault(here, []).append(naming.dataset(published))
+    stands = grouped(
+        (here, naming.dataset(published))
+        for published in theirs.DATASETS
+        if (here := ours.dataset(published)) != published
+    )
     for here, names in stands.items():
         why = "It has other images and classes, so its numbers say nothing about the paper's."
         if here not in facts.get("other_images", ()):
@@ -122,13 +123,9 @@ def _weights(ours: Ours, shown: Sequence[Shown], facts: Mapping[str, Any]) -> It
 
 def _places(ours: Ours, places: Sequence[Place]) -> str:
     """``ResNet18 and CCT on CIFAR10-C; CCT on CIFAR100-C``."""
-    archs: dict[str, list[str]] = {}
-    for dataset, arch in places:
-        names = archs.setdefault(naming.dataset(ours.dataset(dataset)), [])
-        names += [name for name in [naming.arch(arch)] if name not in names]
-    datasets: dict[str, list[str]] = {}
-    for dataset, of_dataset in archs.items():
-        datasets.setdefault(_listed(of_dataset), []).append(dataset)
+    pairs = ((naming.dataset(ours.dataset(dataset)), naming.arch(arch)) for dataset, arch in places)
+    named = dict.fromkeys(pairs)
+    datasets = grouped((_listed(archs), dataset) for dataset, archs in grouped(named).items())
     return "; ".join(f"{names} on {_listed(where)}" for names, where in datasets.items())
 
 
@@ -171,10 +168,12 @@ def _method(found: Sequence[Found]) -> Iterator[str]:
 
 def _protocol(ours: Ours) -> Iterator[str]:
     """What is not usual in the protocol, by the networks of which there is nothing usual."""
-    unusual: dict[str, list[Place]] = {}
-    for place in product(theirs.DATASETS, theirs.ARCHS):
-        fields = {name: value for name, value in ours.network(*place).items() if name in PROTOCOL}
-        unusual.setdefault(differences_in(USUAL, fields), []).append(place)
+    every = [(place, ours.network(*place)) for place in product(theirs.DATASETS, theirs.ARCHS)]
+    unusual = grouped(
+        (differences_in(USUAL, {name: network[name] for name in PROTOCOL}), place)
+        for place, network in every
+        if network
+    )
     for words, places in unusual.items():
         if words:
             yield (

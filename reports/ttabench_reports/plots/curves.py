@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ttabench.errors import counted
+from ttabench_reports.grouped import grouped
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
 from ttabench_reports.plots.which import Looks
 from ttabench_reports.tables.table import Row, legend_of
@@ -134,11 +135,8 @@ def _entries(panels: Panels, looks: Looks) -> list[tuple[str, Line2D]]:
 
 def _rows(panels: Panels, looks: Looks) -> dict[str, list[Row]]:
     """The rows of each curve, in the order of the panels."""
-    rows: dict[str, list[Row]] = {}
-    for group in panels.values():
-        for curve in group:
-            rows.setdefault(looks.names[id(curve.row)], []).extend(curve.rows)
-    return rows
+    every = [curve for group in panels.values() for curve in group]
+    return grouped((looks.names[id(curve.row)], row) for curve in every for row in curve.rows)
 
 
 def _label(rows: Sequence[Row]) -> str:

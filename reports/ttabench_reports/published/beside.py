@@ -13,6 +13,7 @@ import pandas as pd
 
 from ttabench.errors import UserError
 from ttabench_reports.cells.stored_settings import stored_settings
+from ttabench_reports.grouped import grouped
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
 
 NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")
@@ -132,10 +133,8 @@ def of_same_setting(publication: str, method: str, rows: Sequence[Mapping[str, A
 @cache
 def _numbers_of(publication: str) -> dict[tuple[str, str], list[Any]]:
     """The rows of :func:`accuracies` by dataset and corruption."""
-    rows: dict[tuple[str, str], list[Any]] = {}
-    for row in accuracies(publication).itertuples():
-        rows.setdefault((str(row.dataset), str(row.corruption)), []).append(row)
-    return rows
+    rows = accuracies(publication).itertuples()
+    return grouped(((str(row.dataset), str(row.corruption)), row) for row in rows)
 
 
 def _differences(

@@ -9,6 +9,7 @@ from ttabench.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
+from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
@@ -24,9 +25,7 @@ def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
     tables = [table for table in report.tables if any(_known_clean(row) for row in table.measured_rows)]
     protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "foreign", "baseline")]
-    similar: dict[object, list[Table]] = {}
-    for table in tables:
-        similar.setdefault(tuple(table.key[name] for name in protocol), []).append(table)
+    similar = grouped((tuple(table.key[name] for name in protocol), table) for table in tables)
     families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
     shared = [group for family in families for group in _with_common_archs(family)]
     parts = [group[k : k + 3] for group in shared for k in range(0, len(group), 3)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ttabench_reports.evidence.selection import Choice, Setting
+from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes
@@ -80,9 +81,7 @@ def _accuracy(setting: Setting | None, notes: TableNotes) -> Entry:
 
 def _seeds(choice: Choice) -> list[str]:
     """A note where settings have different seeds: their accuracies and scores are of other streams."""
-    names: dict[tuple[int, ...], list[str]] = {}
-    for one in choice.compared:
-        names.setdefault(one.row.about["seed_names"], []).append(one.name)
+    names = grouped((one.row.about["seed_names"], one.name) for one in choice.compared)
     several = [f"{', '.join(map(str, seeds))} ({', '.join(of)})" for seeds, of in names.items()]
     return [f"settings with different seeds: {'; '.join(several)}"] if len(several) > 1 else []
 

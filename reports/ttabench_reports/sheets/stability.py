@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import COLLAPSED, TENTH, Stability, stabilities
+from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.words import naming
 
 HEADS = (
@@ -29,9 +30,7 @@ def sheets(report: Report) -> Iterator[Sheet]:
         listed = list(stabilities(table))
         if not listed:
             continue
-        by_arch: dict[str, list[Line]] = {}
-        for one in listed:
-            by_arch.setdefault(naming.arch(one.row.arch), []).append(_line(one))
+        by_arch = grouped((naming.arch(one.row.arch), _line(one)) for one in listed)
         groups = [Group(arch, [lines]) for arch, lines in by_arch.items()]
         lengths = sorted({windows.length for one in listed for windows in one.row.windows.values()})
         lengths_text = " and ".join(f"{length:,}" for length in lengths)

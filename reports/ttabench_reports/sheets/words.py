@@ -11,6 +11,7 @@ from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.places import Place, untested
+from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Sheet, by_column
 from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import LABEL, Row, Table
@@ -180,11 +181,8 @@ def row_name(row: Row) -> str:
 def remarks(tables: Sequence[Table]) -> str:
     """What else a reader must know of several tables; of some of them with their headings."""
     parts = []
-    headings_by_remark: dict[str, list[str]] = {}
-    for table in tables:
-        for remark in table.remarks:
-            headings_by_remark.setdefault(remark, []).append(table.heading)
-    for remark, headings in headings_by_remark.items():
+    said = grouped((remark, table.heading) for table in tables for remark in table.remarks)
+    for remark, headings in said.items():
         where = "" if len(headings) == len(tables) else f"{'; '.join(headings)}: "
         parts.append(where + remark)
     return join(*parts, defaults(row for table in tables for row in table.measured_rows))
@@ -219,7 +217,4 @@ def join(*sentences: str) -> str:
 
 def archs(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows by architecture, which is spelled as papers write it."""
-    by_arch: dict[str, list[Row]] = {}
-    for row in rows:
-        by_arch.setdefault(naming.arch(row.arch), []).append(row)
-    return by_arch
+    return grouped((naming.arch(row.arch), row) for row in rows)

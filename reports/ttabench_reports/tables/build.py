@@ -19,6 +19,7 @@ from ttabench_reports.cells.environments import difference as environment_differ
 from ttabench_reports.cells.frames import PROTOCOL, TABLE, USUAL, checked, one_per_cell, unusual
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.cells.set_by_users import SET
+from ttabench_reports.grouped import grouped
 from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.tables.increases import with_increases
 from ttabench_reports.tables.remarks import (
@@ -53,9 +54,8 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
     numbers = Numbers(frame)
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows.to_dict("records"):
-        groups.setdefault(tuple(row[name] for name in TABLE), []).append({str(k): v for k, v in row.items()})
+    records = [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+    groups = grouped((tuple(row[name] for name in TABLE), row) for row in records)
     measured_in = frame[["row", *ENVIRONMENT, "accuracy"]]
     built = []
     for record in sorted(keys.to_dict("records"), key=_place_of_table):

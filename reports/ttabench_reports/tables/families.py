@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ttabench_reports.cells.frames import TABLE, unusual
+from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Table, beside_stream, in_brackets, with_stream
 from ttabench_reports.words import naming
 
@@ -40,9 +41,7 @@ class Family:
 def families(tables: Iterable[Table]) -> list[Family]:
     """Each table in its family; families in the order of their first tables."""
     shared = [name for name in TABLE if name != "severity"]
-    by_key: dict[tuple[object, ...], list[Table]] = {}
-    for table in tables:
-        by_key.setdefault(tuple(table.key[name] for name in shared), []).append(table)
+    by_key = grouped((tuple(table.key[name] for name in shared), table) for table in tables)
     keys = pd.DataFrame(list(by_key), columns=shared)
     texts = unusual(keys, ["dataset"], [name for name in shared if name != "dataset"])
     return [

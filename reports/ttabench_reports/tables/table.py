@@ -11,6 +11,7 @@ from ttabench.corruptions.names import NATURAL
 from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.over_stream import Windows
+from ttabench_reports.grouped import grouped
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.words.notes import Notes
@@ -248,10 +249,7 @@ class Table:
 
     def archs(self) -> dict[str, list[Row]]:
         """The rows of each architecture, in order."""
-        by_arch: dict[str, list[Row]] = {}
-        for row in self.rows:
-            by_arch.setdefault(row.arch, []).append(row)
-        return by_arch
+        return grouped((row.arch, row) for row in self.rows)
 
     def legend(self, columns: Iterable[str], rows: Iterable[Row] | None = None) -> list[tuple[str, str]]:
         """(mark, meaning) of every mark that shows in a table of these columns and rows."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench_reports.grouped import grouped
 from ttabench_reports.words import naming
 
 
@@ -58,9 +59,7 @@ def _by_methods(settings: Mapping[str, Iterable[str]]) -> str:
 
 def _gathered(texts: Mapping[str, str]) -> dict[str, str]:
     """Each text with the keys that have it."""
-    keys: dict[str, list[str]] = {}
-    for key, text in texts.items():
-        keys.setdefault(text, []).append(key)
+    keys = grouped((text, key) for key, text in texts.items())
     return {text: ", ".join(same) for text, same in keys.items()}
 
 
