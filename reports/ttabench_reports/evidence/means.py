@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -34,15 +33,9 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
                 "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
                 "batch_size": row.about["batch_size"],
                 **{name: table.key[name] for name in ("order", "reset", "stream")},
-                **given_columns(row.about),
-                "word": row.words.get(MEAN, ""), "notes": notes(row),
+                **given(row.about).columns(), "word": row.words.get(MEAN, ""), "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines)
-
-
-def given_columns(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What the method of a row was given, as columns; a published row has no `about`."""
-    return given(about).columns() if about else {"source_data": "", "epochs_seen": None, "settings": ""}
 
 
 def notes(row: Row) -> str:

@@ -116,8 +116,7 @@ def stability_frame(tables: Sequence[Table]) -> pd.DataFrame:
 
 def _given(row: Row) -> dict[str, Any]:
     """What a method was given, for a row that was measured."""
-    columns = given(row.about).columns()
-    return {name: columns[name] if name in columns else row.about[name] for name in GIVEN}
+    return {"mode": row.about["mode"], "batch_size": row.about["batch_size"], **given(row.about).columns()}
 
 
 def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
@@ -137,5 +136,4 @@ def curve_frame(tables: Sequence[Table]) -> pd.DataFrame:
         for windows in row.windows.values()
         for number, (size, value) in enumerate(zip(windows.sizes, windows.accuracy, strict=True))
     ]  # fmt: skip
-    columns = ["table", *SHOWN, "arch", "method", "window", "image", "length", "accuracy", *GIVEN]
-    return pd.DataFrame(lines, columns=columns)
+    return pd.DataFrame(lines)

@@ -13,14 +13,13 @@ from ttabench_reports.evidence.means import notes
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words.naming import MEAN
 
-PLACE = ("dataset", "severity", "contamination", "arch", "method")
-
 
 def unknown_frame(tables: Sequence[Table]) -> pd.DataFrame:
     """One line per contaminated table and method: means over the corruptions and seeds, in percent."""
     lines = [
         {
-            **{name: table.key[name] for name in PLACE[:3]}, "arch": row.arch, "method": row.method,
+            **{name: table.key[name] for name in ("dataset", "severity", "contamination")},
+            "arch": row.arch, "method": row.method,
             "accuracy": row.value(MEAN), FOREIGN: row.unknown[FOREIGN],
             **{name: row.unknown[name] for name in UNKNOWN},
             "n_images": row.about["n_images"], "seeds": row.about["seeds"], "mode": row.about["mode"],

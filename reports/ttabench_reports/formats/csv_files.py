@@ -29,7 +29,7 @@ from ttabench_reports.cells.frames import (
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
-from ttabench_reports.evidence.means import given_columns, means, notes
+from ttabench_reports.evidence.means import means, notes
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
 from ttabench_reports.evidence.unknown import unknown_frame
@@ -55,7 +55,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     frames = {
         "per_corruption": per_corruption(report.tables, words=True),
         "summary": averages.drop(columns=["word", "flags", "name"]),
-        "drop": drop_of(averages).drop(columns=["word", "flags", "name"]),
+        "drop": drop_of(averages),
         "statistics": statistics(report),
         "cost": costs(report),
         "given": methods_given(report.tables),
@@ -178,7 +178,8 @@ def per_corruption(built: Sequence[Table], *, words: bool = False) -> pd.DataFra
             kind = "accuracy" if row.measured else row.kind
             head = {**table.key, "arch": row.arch, "method": row.method, "row": kind}
             head |= {name: row.about.get(name) for name in about}
-            head |= given_columns(row.about)
+            of_published = {"source_data": "", "epochs_seen": None, "settings": ""}
+            head |= given(row.about).columns() if row.about else of_published
             values: dict[str, Any] = {column: row.value(column) for column in table.columns}
             if words:
                 values |= {column: word for column, word in row.words.items() if word == "n/a"}
@@ -194,8 +195,7 @@ def per_corruption(built: Sequence[Table], *, words: bool = False) -> pd.DataFra
 def drop_of(averages: pd.DataFrame) -> pd.DataFrame:
     """How far each method falls below the source classifier on clean images, of :func:`means`."""
     columns = ["dataset", "severity", "arch", "method", "clean", "accuracy", "drop", "mode", "source_data",
-               "epochs_seen", "settings", "settings_chosen", "word", "notes", "table", "flags",
-               "name"]  # fmt: skip
+               "epochs_seen", "settings", "settings_chosen", "notes", "table"]  # fmt: skip
     return averages[columns].rename(columns={"accuracy": "corrupted"})
 
 
@@ -205,7 +205,7 @@ def statistics(report: Report) -> pd.DataFrame:
     for table in report.tables:
         findings = evidence.findings(table)
         for row in table.measured_rows:
-            finding: evidence.Finding = findings[id(row)]
+            finding = findings[id(row)]
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
                 "arch": row.arch, "method": row.method, "mode": row.about["mode"],
@@ -216,8 +216,8 @@ def statistics(report: Report) -> pd.DataFrame:
                 "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
                 "mean_rank_descriptive": finding.rank,
                 "calibration_error": row.reliability.error if row.reliability else math.nan,
-                "seeds": row.about["seeds"], "n_images": row.about["n_images"], **given_columns(row.about),
-                "notes": notes(row),
+                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
+                **given(row.about).columns(), "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines).astype(dict.fromkeys(TALLY, "Int64"))
 
