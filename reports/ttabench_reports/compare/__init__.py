@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.comparison import Comparison, compare
 from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
@@ -10,6 +9,7 @@ from ttabench_reports.compare.machine import as_json, github, junit
 from ttabench_reports.compare.side_by_side import side_by_side
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import render
+from ttabench_reports.compare.verdicts import Bounds
 
 __all__ = [
     "Bounds",

@@ -13,14 +13,13 @@ import pandas as pd
 from ttabench.errors import UserError, counted
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.compare import verdicts
-from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.cards import Difference, differences
 from ttabench_reports.compare.matching import KEY, card_pairs, match
 from ttabench_reports.compare.one_sided_tests import holm, one_of, typical_smallest_fall
 from ttabench_reports.compare.paired_cells import PairedTests
 from ttabench_reports.compare.sides import STATUS, Side, side
 from ttabench_reports.compare.unlike import unlike_in
-from ttabench_reports.compare.verdicts import FAMILIES, MEAN_OF
+from ttabench_reports.compare.verdicts import FAMILIES, MEAN_OF, Bounds
 
 BAD = ("fell", "lost", "missing")
 CHANGED = ("moved", "chance", "fell", "lost")

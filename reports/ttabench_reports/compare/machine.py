@@ -12,12 +12,11 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from ttabench_reports.compare.comparison import Comparison
-from ttabench_reports.compare.terminal import counts, describe, describe_mean, named, smallest_fall
+from ttabench_reports.compare.terminal import WORDS, counts, describe, describe_mean, named, smallest_fall
 from ttabench_reports.compare.verdicts import MEAN_OF
 from ttabench_reports.words import naming
 
 FORMAT = "ttabench-compare"
-VERDICTS = ("same", "moved", "chance", "fell", "lost", "gained", "neither", "missing", "new")
 MOST = 10  # annotations of a kind that GitHub shows for a step
 
 
@@ -28,7 +27,7 @@ def as_json(comparison: Comparison) -> str:
     content = {
         "format": FORMAT, "version": 1, "failed": comparison.failed,
         "baseline": baseline, "candidate": candidate, "bounds": asdict(comparison.bounds),
-        "counts": {verdict: comparison.count(verdict) for verdict in VERDICTS},
+        "counts": {verdict: comparison.count(verdict) for verdict in WORDS},
         "warnings": list(comparison.warnings), "stale": list(comparison.stale),
         "means": _rows(comparison.means), "cells": _rows(cells),
         "smallest_fall": None if math.isnan(comparison.smallest_fall) else comparison.smallest_fall,

@@ -10,9 +10,8 @@ import pandas as pd
 
 from ttabench.cell import shift_name
 from ttabench.errors import counted
-from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.comparison import BAD, Comparison
-from ttabench_reports.compare.verdicts import NO_MEAN
+from ttabench_reports.compare.verdicts import NO_MEAN, Bounds
 from ttabench_reports.words import naming
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 P_OF_FALL = "p (fall)"
 """The heading of p-values: that of a rise is about 1, whatever its size."""
-WORDS = {
+WORDS = {  # of each verdict on a cell
     "same": "the same", "moved": "rose or fell within the bound", "chance": "fell no more than by chance",
     "fell": "fell", "lost": "lost their number", "gained": "gained a number",
     "neither": "without a number on both sides", "missing": "missing", "new": "new",
@@ -40,12 +39,10 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     means = comparison.means[~comparison.means["verdict"].isin(["same", NO_MEAN])].sort_values("change")
     if len(means):
         parts.append(_grid("Means that moved", means, ("before", "after"), limit))
+    beyond = f"Cells that fell by more than {counted(bounds.max_drop, 'point')}"
     for verdict, heading in (
-        ("fell", f"Cells that fell by more than {counted(bounds.max_drop, 'point')}"),
-        (
-            "chance",
-            f"Cells that fell by more than {counted(bounds.max_drop, 'point')}, but no more than by chance",
-        ),
+        ("fell", beyond),
+        ("chance", f"{beyond}, but no more than by chance"),
         ("moved", "Cells that rose or fell within the bound"),
     ):
         if len(some := cells[cells["verdict"] == verdict].sort_values("change")):

@@ -30,6 +30,7 @@ from ttabench.store import Store
 from ttabench.system.checked_lines import encode
 from ttabench_reports.cells.frames import PROTOCOL, checked
 from ttabench_reports.compare import (
+    Bounds,
     as_json,
     compare,
     diff,
@@ -40,7 +41,6 @@ from ttabench_reports.compare import (
     render,
     render_diff,
 )
-from ttabench_reports.compare.bounds import Bounds
 from ttabench_reports.compare.cards import ABSENT, Difference, differences
 from ttabench_reports.compare.comparison import Comparison
 from ttabench_reports.compare.diff import Diff
