@@ -42,7 +42,7 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         several_seeds=any(entry.row.about["seeds"] > 1 for entry in listed),
         folders=[folders.about(folder, repeats) for folder in read],
         csv=CSV,
-        data=details.details(chosen, cells=False, pages={e.number: e.page for e in listed}),
+        data=details.details(chosen, cells=False, pages={one.line.number: one.page for one in listed}),
         scripts=("tables.js", "details.js"),
         title="Leaderboard",
     )

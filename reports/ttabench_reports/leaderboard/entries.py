@@ -58,10 +58,6 @@ class Entry:
     def row(self) -> Row:
         return self.line.row
 
-    @property
-    def number(self) -> int:
-        return self.line.number
-
 
 @dataclass(frozen=True)
 class Group:

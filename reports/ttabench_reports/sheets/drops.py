@@ -11,7 +11,7 @@ from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Emphasis, Entry, Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -23,7 +23,11 @@ LIMITED = "The accuracy on clean images is over all test images; that under corr
 
 def drops(report: Report) -> Iterator[Sheet]:
     """From clean to corrupted, datasets with a common architecture side by side; three of them in a sheet."""
-    tables = [table for table in report.tables if any(_known_clean(row) for row in table.measured_rows)]
+    tables = [
+        table
+        for table in report.tables
+        if any(not math.isnan(row.about["clean_accuracy"]) for row in table.measured_rows)
+    ]
     protocol = [name for name in TABLE if name not in ("dataset", "fingerprint", "foreign", "baseline")]
     similar = grouped((tuple(table.key[name] for name in protocol), table) for table in tables)
     families = list(similar.values()) if any(len(family) > 1 for family in similar.values()) else [tables]
@@ -60,8 +64,11 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
             if row is None:
                 line += [words.known("")] * 3
             else:
-                corrupted = notes.accuracy(row, table, ranked=False, line=measured)
-                line += _clean_corrupted_drop(row, corrupted, "best" if id(row) in smallest else "")
+                line += [
+                    words.known(words.number(row.about["clean_accuracy"])),
+                    notes.accuracy(row, table, ranked=False, line=measured),
+                    words.known(words.number(_fall(row)), place="best" if id(row) in smallest else ""),
+                ]
         block.append(line)
     over = _over(tables)
     where = "" if over else tables[0].key["severity"]
@@ -75,11 +82,6 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     parts = [Group("", list(blocks.values()))]
     sheet = Sheet(name, caption, _footer(tables), heads, parts, over, 3, notes.texts, cuts, main=True)
     return words.with_dashes_said(sheet)
-
-
-def _clean_corrupted_drop(row: Row, corrupted: Entry, place: Emphasis) -> Line:
-    clean = words.number(row.about["clean_accuracy"])
-    return [words.known(clean), corrupted, words.known(words.number(_fall(row)), place=place)]
 
 
 def _fall(row: Row) -> float:
@@ -113,10 +115,6 @@ def _footer(tables: Sequence[Table]) -> str:
         words.remarks(tables),
         words.GIVEN,
     )
-
-
-def _known_clean(row: Row) -> bool:
-    return not math.isnan(row.about["clean_accuracy"])
 
 
 def _smallest(table: Table) -> set[int]:

@@ -37,17 +37,16 @@ class TableNotes:
         """The letter of a footnote."""
         return self._notes.letter(text)
 
-    def label(self, *rows: Row) -> Entry:
-        """The name of a method, with the marks that all its rows have."""
-        return Entry(rows[0].plain_name, marks=self._shared(rows))
-
     def names(self, rows: Sequence[Row], *, model: bool) -> list[Entry]:
-        """Architecture (if `model`), method, and what it was given, for the rows of a line."""
+        """Architecture (if `model`), method, and what it was given, for the rows of a line.
+
+        The method has the marks that all rows have.
+        """
         given = [words.short(row) for row in rows]
         texts = "; ".join(dict.fromkeys(cell.text for cell in given))  # data sets have their own numbers
         arch = Entry(naming.arch(rows[0].arch) if model else "")
-        joined = given[0] if given[0].text == texts else replace(given[0], text=texts)
-        return [arch, self.label(*rows), joined]
+        method = Entry(rows[0].plain_name, marks=self._shared(rows))
+        return [arch, method, replace(given[0], text=texts)]
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True, line: Sequence[Row] = ()) -> Entry:
         """The mean of a row. In a `line` of several, with the marks of the row that not all of them have."""
