@@ -265,9 +265,8 @@ def _components(
     """
     seeds = sums.shape[-1]
     mean = sums.sum(axis=-1) / (seeds * n)
-    squares_image = np.maximum(
-        products.sum(axis=(-2, -1)) / seeds**2 - n * mean**2, 0.0
-    )  # of means over seeds
+    # Of means over seeds.
+    squares_image = np.maximum(products.sum(axis=(-2, -1)) / seeds**2 - n * mean**2, 0.0)
     plain = squares_image / (n - 1) / n
     if seeds < LEAST_SEEDS:
         return mean, plain, plain, np.zeros_like(plain)

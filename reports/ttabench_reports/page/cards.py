@@ -138,9 +138,8 @@ def ranges(texts: Iterable[str]) -> list[str]:
     for similar in grouped((kind(text), text) for text in _distinct(texts)).values():
         notes = Notes()
         letters = [notes.letter(text) for text in similar]
-        merged.append(
-            similar[0] if len(similar) == 1 else notes.text(letters[0])
-        )  # the former is never shortened
+        # One alone is never shortened.
+        merged.append(similar[0] if len(similar) == 1 else notes.text(letters[0]))
     return merged
 
 
