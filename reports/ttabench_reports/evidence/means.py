@@ -14,10 +14,7 @@ from ttabench_reports.words.naming import MEAN
 
 
 def means(built: Sequence[Table]) -> pd.DataFrame:
-    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase.
-
-    `word` stands where there is no mean.
-    """
+    """Means over the corruptions per dataset × severity × arch × method: baseline, accuracy, increase."""
     lines = []
     for table in built:
         for row in table.measured_rows:
@@ -25,7 +22,7 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
             source = row if row.kind == "source" else row.baseline
             lines.append({
                 "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "name": row.name, "flags": row.flags,
+                "arch": row.arch, "method": row.method,
                 "baseline": math.nan if source is None else source.value(MEAN),
                 "accuracy": mean, "sd": row.sd[MEAN], "increase": row.rise,
                 "clean": clean, "drop": clean - mean, "corruptions": len(table.main),
@@ -33,7 +30,7 @@ def means(built: Sequence[Table]) -> pd.DataFrame:
                 "seconds_per_cell": row.about["seconds"], "mode": row.about["mode"],
                 "batch_size": row.about["batch_size"],
                 **{name: table.key[name] for name in ("order", "reset", "stream")},
-                **given(row.about).columns(), "word": row.words.get(MEAN, ""), "notes": notes(row),
+                **given(row.about).columns(), "notes": notes(row),
             })  # fmt: skip
     return pd.DataFrame(lines)
 

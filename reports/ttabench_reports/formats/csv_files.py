@@ -54,7 +54,7 @@ def write(cells: pd.DataFrame, to: Path, *, report: Report | None = None) -> lis
     averages = means(report.tables)
     frames = {
         "per_corruption": per_corruption(report.tables, words=True),
-        "summary": averages.drop(columns=["word", "flags", "name"]),
+        "summary": averages,
         "drop": drop_of(averages),
         "statistics": statistics(report),
         "cost": costs(report),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich import box
@@ -15,9 +15,9 @@ from rich.text import Text
 
 from ttabench.errors import counted
 from ttabench_reports.cells.set_by_users import SET, set_by_users
-from ttabench_reports.evidence.given import given
-from ttabench_reports.evidence.means import means as means_of
+from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
+from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.build import tables
@@ -53,9 +53,9 @@ def render(cells: pd.DataFrame, store: Store | None = None) -> RenderableType:
 
 def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     """The means of all rows, and below them what their marks mean and how they were measured."""
-    notes, rows = TableNotes(), [row for table in built for row in table.measured_rows]
-    letters = [notes.letters(row, LABEL, MEAN) for row in rows]
-    yield means(means_of(built).assign(letters=letters, spread=[row.spread(MEAN) for row in rows]))
+    notes = TableNotes()
+    yield means(built, notes)
+    rows = [row for table in built for row in table.measured_rows]
     for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
         yield Text(f"{naming.raised(mark)} {text}")
     how = words.measured(built, exceptions=True)  # the table of protocols is not printed here
@@ -74,20 +74,13 @@ def _parts(table: Table) -> Iterator[RenderableType]:
 
 def _had(table: Table) -> str:
     """What methods were given of the source data, and offline ones of the test images."""
-    names_by_text: dict[str, list[str]] = {}
-    tuned: dict[str, None] = {}
-    official: dict[str, None] = {}
-    for row in table.rows:
-        if row.kind == "method" and row.about["measured"]:
-            facts = given(row.about)
-            epochs = counted(facts.epochs, "epoch") if facts.epochs else ""
-            text = ", ".join(filter(None, (facts.source if facts.source != "nothing" else "", epochs)))
-            names_by_text.setdefault(text, []).append(row.name)
-            if facts.tuned:
-                tuned[row.name] = None
-            if facts.code:
-                official[row.name] = None
-    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in names_by_text.items() if text]
+    known = [
+        (row.name, given(row.about)) for row in table.rows if row.kind == "method" and row.about["measured"]
+    ]
+    saw = grouped((_saw(facts), name) for name, facts in known)
+    texts = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in saw.items() if text]
+    tuned = dict.fromkeys(name for name, facts in known if facts.tuned)
+    official = dict.fromkeys(name for name, facts in known if facts.code)
     had = (
         f"What methods saw in addition to one pass over the test images: {'; '.join(texts)}."
         if texts
@@ -100,6 +93,12 @@ def _had(table: Table) -> str:
     )
     code = f" Official code, unchanged: {', '.join(official)}." if official else ""
     return f"{had} {chosen}{code}"
+
+
+def _saw(facts: Given) -> str:
+    """``features of 2000 source images, 10 epochs``; "" for one pass over the test images alone."""
+    source = facts.source if facts.source != "nothing" else ""
+    return ", ".join(filter(None, (source, counted(facts.epochs, "epoch") if facts.epochs else "")))
 
 
 @dataclass(frozen=True)
@@ -152,40 +151,31 @@ def _text(row: Row, column: str, accuracy: int, increase: int, *, mean: bool) ->
     return naming.number(value, accuracy) + spread + row.raised(column)
 
 
-def means(summary: pd.DataFrame) -> Grid:
-    """One line per dataset × severity × architecture × method.
-
-    summary  see :func:`evidence.means.means`; the `letters` of footnotes, and the `spread` over seeds.
-    """
+def means(built: Sequence[Table], notes: TableNotes) -> Grid:
+    """One line per dataset × severity × architecture × method; `notes` gets the footnotes."""
     grid = Grid(box=box.SIMPLE_HEAD, title="Means over the corruptions, in %", title_justify="left")
-    columns = ("accuracy", "increase", "drop")
-    for name in ("table", "arch", "method", *columns):
-        grid.add_column(name, justify="right" if name in columns else "left", overflow="fold")
-    last = ("", "")
-    for row in summary.to_dict("records"):
-        here = (row["table"], row["arch"])
-        table = _heading(row) if here[0] != last[0] else ""
-        if table and last[0]:
+    for name in ("table", "arch", "method"):
+        grid.add_column(name, overflow="fold")
+    for name in ("accuracy", "increase", "drop"):
+        grid.add_column(name, justify="right", overflow="fold")
+    for number, table in enumerate(built):
+        if number:
             grid.add_section()
-        arch = naming.arch(row["arch"]) if here != last else ""
-        label = Text(f"{row['name']}{row['flags']}{naming.raised(row['letters'])}")
-        grid.add_row(Text(table), Text(arch), label, *(_mean(row, name) for name in columns))
-        last = here
+        dataset = str(table.key["dataset"])
+        heading, arch = naming.dataset(dataset) + table.title.removeprefix(dataset), ""
+        for row in table.measured_rows:
+            network = "" if row.arch == arch else naming.arch(row.arch)
+            label = row.name + row.flags + naming.raised(notes.letters(row, LABEL, MEAN))
+            grid.add_row(Text(heading), Text(network), Text(label), *_mean(row))
+            heading, arch = "", row.arch
     return grid
 
 
-def _heading(row: Mapping[Any, Any]) -> str:
-    dataset: str = row["dataset"]
-    return naming.dataset(dataset) + str(row["table"]).removeprefix(dataset)
-
-
-def _mean(row: Mapping[Any, Any], name: str) -> str:
-    value: float = row[name]
-    if math.isnan(value):
-        return str(row["word"]) if name == "accuracy" else ""
-    if name == "accuracy":
-        return f"{naming.number(value)} {row['spread']}".rstrip()
-    accuracy = float(f"{row['accuracy']:.1f}")  # differences are those of the printed numbers
-    if name == "increase":
-        return naming.points(accuracy - float(f"{row['baseline']:.1f}"))
-    return naming.number(round(row["clean"], 1) - accuracy)
+def _mean(row: Row) -> tuple[str, str, str]:
+    """The mean of a row, its increase and its drop; these are differences of the printed numbers."""
+    mean, rise, clean = row.printed(MEAN), row.printed_rise, row.about["clean_accuracy"]
+    if math.isnan(mean):
+        return row.words.get(MEAN, ""), "", ""
+    increase = "" if math.isnan(rise) else naming.points(rise)
+    drop = "" if math.isnan(clean) else naming.number(round(clean, 1) - mean)
+    return f"{naming.number(mean)} {row.spread(MEAN)}".rstrip(), increase, drop
