@@ -141,7 +141,7 @@ def _cross(table: Table, rows: Sequence[Row]) -> Ablation | str:
         return "the same settings were measured under several names"
     if len(settings) == 2 and not all(_varies_alone(points, axis) for axis in (0, 1)):
         return f"{settings[0]} and {settings[1]} always change together"
-    if sum(not math.isnan(row.value(MEAN)) for row in rows) < 2:
+    if sum(row.complete(MEAN) for row in rows) < 2:
         return "fewer than two of its means are complete"
     return Ablation(table, tuple(settings), points)
 

@@ -138,10 +138,7 @@ def _has_seeds_of(base: Row, row: Row) -> bool:
 
 def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -> None:
     """Corruptions won, tied and lost; `tests` are the p-values by corruption."""
-    whole = [
-        c for c in tests
-        if not math.isnan(row.value(c) - base.value(c)) and c not in row.partial | base.partial
-    ]  # fmt: skip
+    whole = [column for column in tests if row.complete(column) and base.complete(column)]
     for column, adjusted in zip(whole, stats.holm([tests[column] for column in whole]), strict=True):
         if math.isnan(adjusted):
             continue
@@ -156,7 +153,7 @@ def _record(row: Row, base: Row, tests: Mapping[str, float], finding: Finding) -
 
 def _against_best(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
     paired = paired_with(group[0], table)
-    able = [row for row in group if not math.isnan(row.value(MEAN))]
+    able = [row for row in group if row.complete(MEAN)]
     if len(able) < 2:
         return
     top = max(able, key=lambda row: row.value(MEAN))
@@ -172,7 +169,7 @@ def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.floa
 
     Of the rows with a number under all of them; none for a single one.
     """
-    able = [row for row in group if not any(math.isnan(row.value(c)) or c in row.partial for c in table.main)]
+    able = [row for row in group if all(map(row.complete, table.main))]
     if len(able) < 2:
         return []
     values = pd.DataFrame([[row.printed(column) for column in table.main] for row in able])

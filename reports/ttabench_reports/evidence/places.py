@@ -43,7 +43,7 @@ def best_places(table: Table) -> set[tuple[int, str]]:
 
 def places(rows: Sequence[Row], table: Table, column: str) -> list[tuple[Row, Place]]:
     """Best and second of these rows in one column, see :func:`places_of_table`."""
-    able = [row for row in rows if not math.isnan(row.value(column)) and column not in row.partial]
+    able = [row for row in rows if row.complete(column)]
     if len(able) < 2:
         return []
     best = _with_ties(able, table, column)
@@ -82,7 +82,7 @@ def untested_among(rows: Sequence[Row], table: Table) -> set[int]:
     They have other seeds or images, or no correctness. None in a table without any correctness: there all
     ties are as printed.
     """
-    able = [row for row in rows if not math.isnan(row.value(MEAN))]
+    able = [row for row in rows if row.complete(MEAN)]
     if not able or not any(row.correct for row in table.rows):
         return set()
     return untested_against(max(able, key=lambda row: row.value(MEAN)), able, table)

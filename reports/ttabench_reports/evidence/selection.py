@@ -171,7 +171,7 @@ def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Settin
     gaps: dict[str, str] = {}
     accuracy = row.value(MEAN)
     if math.isnan(accuracy):
-        numbers = sum(not math.isnan(row.value(name)) and name not in row.partial for name in table.main)
+        numbers = sum(map(row.complete, table.main))
         word = row.words.get(MEAN, "")
         gaps[""] = "n/a" if word == "n/a" else f"measured on {numbers} of {len(table.main)} corruptions"
     numbers_of = means.loc[row.about["row"]] if row.about["row"] in means.index else None
@@ -180,8 +180,7 @@ def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Settin
         scores[name] = float(numbers_of[name]) if numbers_of is not None and count == cells else math.nan
         if math.isnan(scores[name]):
             gaps[name] = f"{count:.0f} of {cells:.0f} cells have the score"
-    extra = [row.value(name) for name in EXTRA_CORRUPTIONS if name not in row.partial]
-    whole = [value for value in extra if not math.isnan(value)]
+    whole = [row.value(name) for name in EXTRA_CORRUPTIONS if row.complete(name)]
     scores[EXTRA] = sum(whole) / len(whole) if len(whole) == len(EXTRA_CORRUPTIONS) else math.nan
     if {*table.main} <= {*EXTRA_CORRUPTIONS}:  # the score would choose by what it is judged by
         scores[EXTRA] = math.nan

@@ -10,8 +10,8 @@ from typing import Any
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.evidence.costs import device
-from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.places import places, untested_against
+from ttabench_reports.grouped import grouped
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected
@@ -95,19 +95,19 @@ def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
     listed = []
     for table in chosen.report.tables:
         for arch, rows in table.archs().items():
-            within = [row for row in rows if row.measured and row.about["measured"]]
-            of_protocol: dict[tuple[str, Protocol], list[Row]] = {}
-            for row in within:
-                if row.kind == "method":
-                    common = replace(cards.protocol(row), pace_ratio=Protocol().pace_ratio)
-                    key = (str(row.about["checkpoint"]), common)
-                    of_protocol.setdefault(key, []).append(row)
+            ran = [row for row in rows if row.kind == "method" and row.about["measured"]]
+            of_protocol = grouped(((row.about["checkpoint"], _common(row)), row) for row in ran)
             made = [
                 _group(chosen, table, arch, *key, members, lines, pages)
                 for key, members in of_protocol.items()
             ]
             listed += sorted(made, key=lambda group: -len(group.entries))
     return listed
+
+
+def _common(row: Row) -> Protocol:
+    """The protocol of a row without its own compute ratio."""
+    return replace(cards.protocol(row), pace_ratio=Protocol().pace_ratio)
 
 
 def _group(
@@ -139,7 +139,7 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
     a row with other seeds does not take the ranks of all the others, however high it is. Where no two rows
     can be tested, as on a long stream, it is all of them.
     """
-    able = [row for row in rows if not math.isnan(row.value(MEAN))]
+    able = [row for row in rows if row.complete(MEAN)]
     able.sort(key=lambda row: _falling(row.value(MEAN)))
     found: list[set[int]] = []
     for row in able:
@@ -161,7 +161,7 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
     :func:`places`). The next rank is found in the same way among the rest, and so on. A row without
     a complete mean has no rank.
     """
-    rest = [row for row in rows if not math.isnan(row.value(MEAN))]
+    rest = [row for row in rows if row.complete(MEAN)]
     ranks: dict[int, int] = {}
     while rest:
         best = [row for row, place in places(rest, table, MEAN) if place == "best"] or rest
@@ -205,15 +205,15 @@ def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     """The lines as rows of :data:`COLUMNS`."""
     for group in groups:
         for entry in group.entries:
-            row, about = entry.row, entry.row.about
+            row, had, about = entry.row, entry.line.given, entry.row.about
             yield {
                 **{name: group.table.key[name] for name in ("dataset", "severity")}, "arch": group.arch,
                 "checkpoint": group.checkpoint, "protocol": group.caption, "rank": entry.rank,
                 "of": entry.of, "method": row.method, "accuracy": row.value(MEAN),
                 "low": entry.line.finding.interval[0], "high": entry.line.finding.interval[1],
                 "sd": row.sd[MEAN], "corruptions": len(group.table.main), "increase": row.rise,
-                "source_data": given(about).source, "epochs_seen": given(about).epochs,
-                "settings_chosen": given(about).chosen, "time_over_source": entry.cost,
+                "source_data": had.source, "epochs_seen": had.epochs,
+                "settings_chosen": had.chosen, "time_over_source": entry.cost,
                 "seeds": about["seeds"], "n_images": about["n_images"],
                 "state": "; ".join(entry.state), "folders": "; ".join(entry.folders),
                 "card": f"{entry.page}#{entry.line.card}",

@@ -121,8 +121,7 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
     if word == "n/a":
         states.append("n/a")
     elif math.isnan(row.value(MEAN)):
-        whole = sum(not math.isnan(row.value(c)) and c not in row.partial for c in table.main)
-        states.append(f"{whole} of {len(table.main)} corruptions")
+        states.append(f"{sum(map(row.complete, table.main))} of {len(table.main)} corruptions")
     if any(text.startswith("alarm") for texts in row.remarks.values() for text in texts):
         states.append("alarm")
     return tuple(states)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -51,9 +50,7 @@ AXES = {
 def cost_plots(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity; a panel for each network."""
     for table in highest_severities(report.tables):
-        scored = [
-            (name, [row for row in rows if not math.isnan(row.value(MEAN))]) for name, rows in networks(table)
-        ]
+        scored = [(name, [row for row in rows if row.complete(MEAN)]) for name, rows in networks(table)]
         every = [row for _, rows in scored for row in rows]
         cost = next((name for name in AXES if all(row.about[name] > 0 for row in every)), "seconds")
         timed_rows = [(name, [row for row in rows if row.about[cost] > 0]) for name, rows in scored]

@@ -57,6 +57,11 @@ def rows_of(panels: Panels) -> dict[str, list[Row]]:
     return {arch: [curve.row for curve in group] for arch, group in panels.items()}
 
 
+def shown(panels: Panels) -> list[Row]:
+    """All rows of all curves."""
+    return [row for group in panels.values() for curve in group for row in curve.rows]
+
+
 def curves(
     panels: Panels, looks: Looks, x: str, y: str, *, square: bool = False, ticks: float = TICKS
 ) -> tuple[Figure, list[Axes]]:

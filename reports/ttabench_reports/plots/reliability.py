@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from ttabench.errors import counted
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, parts, rows_of
+from ttabench_reports.plots.curves import Curve, Panels, curves, parts, rows_of, shown
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import GREY, INK, SIZE, Look, text_width
 from ttabench_reports.plots.which import Looks, highest_severities, looks, methods
@@ -59,8 +59,7 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
     for axes, box in zip(made, boxes, strict=True):
         if free and box:
             _write(axes, box)
-    rows = [row for group in rows_of(panels).values() for row in group]
-    left_out = len({chosen.names[id(row)] for group in every.values() for row in group}) - len(chosen.by_name)
+    left_out = len({*chosen.names.values()} - chosen.by_name.keys())
     few = (
         f"Source and the best methods; {counted(left_out, 'other')}: see the statistics. " if left_out else ""
     )
@@ -70,7 +69,7 @@ def _diagram(table: Table, panels: Panels) -> Drawing:
         "in 15 bins; bins with less than "
         f"{100 * LEAST:g}\u00a0% of the images are left out. Above the dotted line predictions are "
         f"underconfident, below it overconfident. {numbers if free else ELSEWHERE} "
-        f"{few}{flags(rows)}{protocol(table)}"
+        f"{few}{flags(shown(panels))}{protocol(table)}"
     )
     return Drawing("reliability", table.title, f"Reliability: {table.heading}", caption, figure)
 

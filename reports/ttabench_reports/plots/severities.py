@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of
+from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of, shown
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks, methods
 from ttabench_reports.sheets import words
@@ -63,8 +63,7 @@ def draw(
     figure, made = curves(panels, chosen, "Severity", what)
     for axes in made:
         axes.set_xticks(_severities(family))
-    marks = flags(row for group in panels.values() for curve in group for row in curve.rows)
-    return figure, f"{others(panels, chosen)}{marks}{protocol(*family.tables)}"
+    return figure, f"{others(panels, chosen)}{flags(shown(panels))}{protocol(*family.tables)}"
 
 
 def _severities(family: Family) -> list[int]:

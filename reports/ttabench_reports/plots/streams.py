@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
-from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of
+from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of, shown
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.style import SIZE
 from ttabench_reports.plots.which import looks, methods
@@ -82,18 +82,16 @@ def _follows(row: Row, order: Sequence[str]) -> bool:
 def _drawing(
     table: Table, panels: Panels, column: str, x: str, meaning: str, order: Sequence[str] = ()
 ) -> Drawing:
-    drawn = rows_of(panels)
-    chosen = looks(drawn, lambda row: row.value(column or MEAN), lowest=2)
+    chosen = looks(rows_of(panels), lambda row: row.value(column or MEAN), lowest=2)
     figure, made = curves(panels, chosen, x, "Accuracy (%)", ticks=0.3 if order else 0.2)
     for axes in made:
         if order:
             _name_corruptions(axes, order)
-    rows = [row for group in drawn.values() for row in group]
     hidden = others(panels, chosen)
     caption = (
         f"Accuracy (%) over the stream on {table.heading}: {meaning}. "
         f"{'In color: Source, the best methods and the two worst. ' if hidden else ''}{hidden}"
-        f"{flags(rows)}{protocol(table)}"
+        f"{flags(shown(panels))}{protocol(table)}"
     )
     about = f"{table.title}-{column}" if column and len(table.main) > 1 else table.title
     return Drawing("stream", about, f"Accuracy over the stream: {table.heading}", caption, figure)

@@ -100,6 +100,10 @@ class Row:
     def value(self, column: str) -> float:
         return self.values.get(column, math.nan)
 
+    def complete(self, column: str) -> bool:
+        """Whether there is a number, and it is over all seeds."""
+        return not math.isnan(self.value(column)) and column not in self.partial
+
     def printed(self, column: str, decimals: int = 1) -> float:
         """The number as it is printed. An increase is the difference of two printed numbers."""
         if math.isnan(value := self.value(column)):
