@@ -11,7 +11,7 @@ from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.sheet import Group, Head, Line, Sheet
+from ttabench_reports.sheets.sheet import Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -55,21 +55,15 @@ def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
 def _drop(tables: Sequence[Table], name: str) -> Sheet:
     notes = TableNotes()
     smallest = {row for table in tables for row in _smallest(table)}
-    blocks: dict[str, list[Line]] = {}
-    for arch, rows in side_by_side(tables):
-        block = blocks.setdefault(arch, [])
-        measured = [row for row in rows if row]
-        line = notes.names(measured, model=not block)
-        for row, table in zip(rows, tables, strict=True):
-            if row is None:
-                line += [words.known("")] * 3
-            else:
-                line += [
-                    words.known(words.number(row.about["clean_accuracy"])),
-                    notes.accuracy(row, table, ranked=False, line=measured),
-                    words.known(words.number(_fall(row)), place="best" if id(row) in smallest else ""),
-                ]
-        block.append(line)
+
+    def cells(table: Table, row: Row, line: Sequence[Row]) -> Line:
+        return [
+            words.known(words.number(row.about["clean_accuracy"])),
+            notes.accuracy(row, table, ranked=False, line=line),
+            words.known(words.number(_fall(row)), place="best" if id(row) in smallest else ""),
+        ]
+
+    parts = [side_by_side(tables, notes, cells, 3)]
     over = _over(tables)
     where = "" if over else tables[0].key["severity"]
     caption = words.join(
@@ -79,7 +73,6 @@ def _drop(tables: Sequence[Table], name: str) -> Sheet:
     )
     heads = [*NAMES, *(head for table in tables for head in _heads(table))]
     cuts = tuple(3 + 3 * k for k in range(1, len(tables)))
-    parts = [Group("", list(blocks.values()))]
     sheet = Sheet(name, caption, _footer(tables), heads, parts, over, 3, notes.texts, cuts, main=True)
     return words.with_dashes_said(sheet)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ttabench_reports.evidence.places import places_of_table, untested
@@ -92,9 +92,21 @@ def groups(
     ]  # fmt: skip
 
 
-def side_by_side(tables: Sequence[Table]) -> Iterator[tuple[str, list[Row | None]]]:
-    """(architecture, measured rows) of each method on each architecture: a row per table, or None."""
+def side_by_side(
+    tables: Sequence[Table], notes: TableNotes, cells: Callable[[Table, Row, Sequence[Row]], Line], width: int
+) -> Group:
+    """A line for each method on each architecture, with its rows of all tables; a block each architecture.
+
+    cells  what a row of a table prints, beside all rows of its line, in `width` columns.
+    """
     by_name = [{(row.arch, row.method): row for row in table.measured_rows} for table in tables]
     keys = dict.fromkeys(key for rows in by_name for key in rows)
-    for arch, method in sorted(keys, key=lambda key: naming.arch_key(key[0])):
-        yield arch, [rows.get((arch, method)) for rows in by_name]
+    blocks: dict[str, list[Line]] = {}
+    for key in sorted(keys, key=lambda key: naming.arch_key(key[0])):
+        block = blocks.setdefault(key[0], [])
+        measured = [rows[key] for rows in by_name if key in rows]
+        line = notes.names(measured, model=not block)
+        for table, rows in zip(tables, by_name, strict=True):
+            line += cells(table, rows[key], measured) if key in rows else [words.known("")] * width
+        block.append(line)
+    return Group("", list(blocks.values()))
