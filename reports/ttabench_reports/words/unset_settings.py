@@ -23,15 +23,12 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     """
     if known is None:
         return [()] * len(rows)
-    pairs = [(str(base), str(method)) for base, method in zip(rows["base"], rows["method"], strict=True)]
-    groups = list(zip(rows["arch"].astype(str), rows["base"].astype(str), strict=True))
-    shared: dict[tuple[str, str], set[str]] = {}
-    for group, (_, method) in zip(groups, pairs, strict=True):
-        shared[group] = shared.get(group, set(settings_of(method))) & set(settings_of(method))
-    found = (_unset(base, method, known) for base, method in pairs)
+    places = list(zip(rows["arch"], rows["base"], strict=True))
+    labels = [(place, settings_of(label)) for place, label in zip(places, rows["method"], strict=True)]
+    shared = {place: set.intersection(*map(set, several)) for place, several in grouped(labels).items()}
     return [
-        tuple(setting for setting in settings if setting in shared[group])
-        for group, settings in zip(groups, found, strict=True)
+        tuple(one for one in settings if one in shared[place] and (place[1], _name(one)) not in known)
+        for place, settings in labels
     ]
 
 
@@ -84,5 +81,5 @@ def settings_of(label: str) -> list[str]:
     return [part for part in inside.split(",") if "=" in part]
 
 
-def _unset(base: str, label: str, known: frozenset[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(part for part in settings_of(label) if (base, part.partition("=")[0].strip()) not in known)
+def _name(setting: str) -> str:
+    return setting.partition("=")[0].strip()
