@@ -6,6 +6,7 @@ thing was measured (weights, method, configuration). Nothing else is ever averag
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -22,6 +23,7 @@ from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
+from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.grouped import grouped
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
@@ -315,11 +317,8 @@ def spell(name: str, value: Any) -> str:
 
 def _configs(texts: list[str]) -> list[str]:
     """Configurations (JSON) by the settings in which they differ."""
-    import json
-
-    try:
-        configs = [dict(json.loads(text or "{}")) for text in texts]
-    except (ValueError, TypeError):
+    configs = [config for text in texts if (config := parsed(text)) is not None]
+    if len(configs) < len(texts):
         return texts
     keys = sorted({key for config in configs for key in config})
     varying = [key for key in keys if len({json.dumps(c.get(key)) for c in configs}) > 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
 from ttabench_reports.cells.frames import PROTOCOL, checked
 from ttabench_reports.cells.load import cells_of, read_csv
+from ttabench_reports.cells.stored_settings import parsed
 
 Card = dict[str, Any]  # nested; the leaves are JSON values
 
@@ -91,10 +91,8 @@ def _of_table(cells: pd.DataFrame, name: str) -> Side:
 
 
 def _parsed(text: str) -> Any:
-    try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError):
-        return text
+    settings = parsed(text)
+    return text if settings is None else settings
 
 
 def _versions(text: str) -> Any:

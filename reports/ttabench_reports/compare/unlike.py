@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from ttabench.errors import first_of
+from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.compare.matching import KEY, OF_PROTOCOL, in_other_protocols
 from ttabench_reports.compare.verdicts import SAME
 from ttabench_reports.grouped import grouped
@@ -112,9 +112,8 @@ def _nothing_shared(both: pd.DataFrame) -> Iterator[str]:
 
 
 def _settings(before: Any, after: Any) -> str:
-    try:
-        old, new = dict(json.loads(before)), dict(json.loads(after))
-    except (ValueError, TypeError):
+    old, new = parsed(before), parsed(after)
+    if old is None or new is None:
         return f"{before} → {after}"
     keys = [key for key in sorted(old | new) if old.get(key) != new.get(key)]
     return ", ".join(f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}" for key in keys)

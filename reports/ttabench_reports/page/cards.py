@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -15,6 +14,7 @@ from ttabench.cell import canonical
 from ttabench.errors import counted
 from ttabench.protocol import Protocol
 from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.grouped import grouped
@@ -153,9 +153,7 @@ def _distinct(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def _settings(config: str) -> tuple[tuple[str, str], ...]:
-    try:
-        settings: dict[str, Any] = dict(json.loads(config or "{}"))
-    except (ValueError, TypeError):
+    if (settings := parsed(config)) is None:
         return (("config", config),)
     return tuple((name, json.dumps(value, ensure_ascii=False)) for name, value in sorted(settings.items()))
 
