@@ -15,8 +15,6 @@ from ttabench_reports.paper.ours import Ours
 from ttabench_reports.paper.sheets import METHOD, of_paper
 from ttabench_reports.words import naming
 
-__all__ = ["severity_curve"]
-
 COLOURS = {"Source": "#A6A6A6", "Quantile (paper)": "#0072B2"}  # Okabe and Ito's
 WIDTHS = {"Source": 3.2, "Quantile (paper)": 1.0}
 """Points: the first line is seen behind the other one, where they are the same."""

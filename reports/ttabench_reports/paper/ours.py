@@ -14,8 +14,6 @@ from ttabench_reports.cells.frames import USUAL
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import catalog
 
-__all__ = ["PAPER", "Found", "Ours", "usual_names"]
-
 PAPER = "quantile2026"
 MEAN = "mean"
 PROTOCOL = ("order", "reset", "contamination", "held_out", "stream", "pace")

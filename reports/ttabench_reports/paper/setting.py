@@ -15,8 +15,6 @@ from ttabench_reports.paper.ours import PROTOCOL, Found, Ours, usual_names
 from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper
 from ttabench_reports.words import naming
 
-__all__ = ["sentences"]
-
 OFFICIAL = "official/"
 """How the names of weights begin that the authors of a network have published."""
 Place = tuple[str, str]  # dataset and network, by the names of the paper

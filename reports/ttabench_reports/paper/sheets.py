@@ -15,8 +15,6 @@ from ttabench_reports.sheets.words import minus
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes
 
-__all__ = ["every"]
-
 METHOD = "quantile_paper"
 SETTING = {"minibatch": 512}  # images per update of the paper's tables
 OTHERS = ("bn_stats", "tent", "cotta", "eata", "sotta", "rotta", "sar", "medbn", "quantile")

@@ -9,8 +9,6 @@ from ttabench_reports.paper.ours import PAPER
 from ttabench_reports.published.catalog import accuracies, catalog, rows
 from ttabench_reports.words import naming
 
-__all__ = ["ARCHS", "DATASETS", "ablation", "accuracy", "drops", "increase", "severities", "taken_from"]
-
 DATASETS = ("cifar10-c", "cifar100-c", "tinyimagenet-c")
 ARCHS = ("resnet18", "cct", "cvt", "vit_lite")
 

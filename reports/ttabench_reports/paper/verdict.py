@@ -10,8 +10,6 @@ from ttabench_reports.paper.ours import MEAN, Ours
 from ttabench_reports.paper.sheets import METHOD, OTHERS, of_paper
 from ttabench_reports.words import naming
 
-__all__ = ["verdict"]
-
 NEAR = 2.0  # points within which a number counts as reproduced
 BOTH = ("source", METHOD)
 FORMS = (METHOD, "quantile")

@@ -30,8 +30,6 @@ from ttabench_reports.published.audit import audit
 from ttabench_reports.sheets.sheet import Sheet
 from ttabench_reports.words import naming
 
-__all__ = ["write"]
-
 TEX = {
     "latexmk": ("-norc", "-pdf", "-interaction=batchmode"), "pdflatex": ("-interaction=batchmode",),
     "tectonic": (),
