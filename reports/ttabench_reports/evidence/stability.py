@@ -56,10 +56,9 @@ def stabilities(table: Table) -> Iterator[Stability]:
         if row.kind != "method" or source is None:
             continue
         for column, windows in row.windows.items():
-            if (source_windows := source.windows.get(column)) is not None and _comparable(
-                windows, source_windows
-            ):
-                yield _stability(row, column, windows, source_windows)
+            beside = source.windows.get(column)
+            if beside is not None and _comparable(windows, beside):
+                yield _stability(row, column, windows, beside)
 
 
 def _comparable(windows: Windows, source_windows: Windows) -> bool:

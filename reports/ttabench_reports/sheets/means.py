@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from ttabench.corruptions.names import CORRUPTIONS
@@ -155,17 +156,11 @@ class _BestPublished:
             & (self.known["arch"] == arch) & (self.known["method"] != "source")
         ]  # fmt: skip
         rows = [row.about for row in table.measured_rows if row.arch == arch]
-        remarks = [
-            of_same_setting(*pair, rows) for pair in zip(here["publication"], here["method"], strict=True)
-        ]
-        here = here.assign(remark=remarks)
-        here = here.loc[here["remark"].notna()]
         bases = {about["base"] for about in rows}
-        own = [
-            _is_proposed(*pair) and pair[1].partition("[")[0] in bases
-            for pair in zip(here["publication"], here["method"], strict=True)
-        ]
-        here = here.loc[[not one for one in own]]
+        pairs = list(zip(here["publication"], here["method"], strict=True))
+        own = [_is_proposed(*pair) and pair[1].partition("[")[0] in bases for pair in pairs]
+        here = here.assign(remark=[of_same_setting(*pair, rows) for pair in pairs])
+        here = here.loc[here["remark"].notna() & ~np.array(own, bool)]
         if here.empty:
             return words.known("")
         top = here.sort_values("accuracy").iloc[-1]

@@ -66,7 +66,7 @@ def _line(choice: Choice, notes: TableNotes, *, first: bool) -> Line:
         _accuracy(chosen, notes),
         Entry(_spaced(oracle.name) if oracle else "–"),
         _accuracy(oracle, notes),
-        Entry(words.number(gap) or "–"),
+        words.known(words.number(gap)),
         Entry("–" if math.isnan(choice.correlation) else words.minus(f"{choice.correlation:.2f}")),
     ]  # fmt: skip
 

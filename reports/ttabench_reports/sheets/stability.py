@@ -43,12 +43,12 @@ def sheets(report: Report) -> Iterator[Sheet]:
 
 
 def _line(one: Stability) -> list[Entry]:
-    collapse = "–" if math.isnan(one.collapse) else f"{one.collapse:,.0f}{one.of_seeds}"
+    collapse = "" if math.isnan(one.collapse) else f"{one.collapse:,.0f}{one.of_seeds}"
     return [
         words.label(one.row),
         words.short(one.row),
         Entry(words.number(one.row.value(one.column))),
         Entry(words.number(one.below)),
-        Entry(words.signed(round(one.tail, 1)) or "–"),
-        Entry(collapse),
+        words.known(words.signed(round(one.tail, 1))),
+        words.known(collapse),
     ]

@@ -9,6 +9,7 @@ from ttabench.store.columns import UNKNOWN
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
+from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -40,8 +41,8 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
         words.protocol(table),
     )
     footer = FOOTER.format("" if single else "; means over the corruptions")
-    heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *(Head(FIGURES[one.partition("_")[0]])
-                                                                   for one in UNKNOWN)]  # fmt: skip
+    figures = [Head(FIGURES[name.partition("_")[0]]) for name in UNKNOWN]
+    heads = [Head("", "l"), Head("Given", "l"), Head("Accuracy"), *figures]
     whole = Sheet(
         f"unknown_{naming.slug(table.title)}",
         caption,
@@ -57,6 +58,6 @@ def _sheet(table: Table, rows: list[Row]) -> Sheet:
 
 
 def _line(row: Row) -> list[Entry]:
-    numbers = [words.number(row.unknown[name]) or "–" for name in UNKNOWN]
-    accuracy = Entry(words.number(row.value(MEAN)) or "–", marks=row.letters.get(MEAN, ""))
-    return [words.label(row), words.short(row), accuracy, *map(Entry, numbers)]
+    accuracy = Entry(words.number(row.value(MEAN)) or DASH, marks=row.letters.get(MEAN, ""))
+    numbers = [words.known(words.number(row.unknown[name])) for name in UNKNOWN]
+    return [words.label(row), words.short(row), accuracy, *numbers]

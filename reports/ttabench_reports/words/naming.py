@@ -60,7 +60,6 @@ _NAMES = {
 }
 """Column → (three letters, as the papers head it)."""
 
-
 _METHODS = {
     "source": "Source", "bn_stats": "BNStats", "tent": "TENT", "eata": "EATA", "eta": "ETA", "sar": "SAR",
     "cotta": "CoTTA", "rotta": "RoTTA", "sotta": "SoTTA", "medbn": "MedBN", "lame": "LAME", "t3a": "T3A",
@@ -78,16 +77,10 @@ _DATASETS = {
     "digits": "Digits", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "tinyimagenet": "TinyImageNet",
     "imagenet": "ImageNet", "cifar10.1": "CIFAR10.1",
 }  # fmt: skip
-
-
 _SHIFTS = {
     "": "", "-c": "-C", "-c-bar": "-C-bar", "-v2": "-V2", "-r": "-R", "-a": "-A", "-sketch": "-Sketch",
 }  # fmt: skip
-
-
 CCC_PART = re.compile(r"(\d{5})-(\d+)")  # of the published files: shard, part of the shard
-
-
 _CHOSEN: ContextVar[Mapping[str, str]] = ContextVar("chosen", default={})  # noqa: B039 # never changed
 
 
