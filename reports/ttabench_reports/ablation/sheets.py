@@ -78,22 +78,21 @@ def _caption(ablation: Ablation) -> str:
 
 
 def _footer(ablation: Ablation) -> str:
-    tested = any(row.correct for row in ablation.rows.values())
-    first = given(next(iter(ablation.rows.values())).about)
-    had = sorted({given(row.about).source for row in ablation.rows.values()})
-    epochs = sorted({given(row.about).epochs for row in ablation.rows.values()})
-    times = f"; {naming.span(epochs)} epochs over the test images" if first.epochs else ""
-    bold = (
-        "Bold: the best result, and results that do not differ from it significantly (paired test, 5\u00a0%, "
-        "Holm-corrected)"
-    )
-    best = bold if tested else "Bold: the best result, and results with the same printed number"
     rows = list(ablation.rows.values())
+    tested = any(row.correct for row in rows)
+    had = [given(row.about) for row in rows]
+    sources, epochs = sorted({one.source for one in had}), sorted({one.epochs for one in had})
+    times = f"; {naming.span(epochs)} epochs over the test images" if had[0].epochs else ""
+    ties = (
+        "that do not differ from it significantly (paired test, 5\u00a0%, Holm-corrected)"
+        if tested
+        else "with the same printed number"
+    )
     return words.join(
-        f"{best}. Underlined: the second best.",
+        f"Bold: the best result, and results {ties}. Underlined: the second best.",
         words.NOT_TESTED if untested_among(rows, ablation.table) else "",
         words.WEAK if tested and any(row.about["seeds"] in words.FEW_SEEDS for row in rows) else "",
-        f"Given of the source data: {', '.join(had)}{times}.",
+        f"Given of the source data: {', '.join(sources)}{times}.",
     )
 
 

@@ -68,10 +68,8 @@ def _bad_means(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 def _bad_cells(comparison: Comparison) -> Iterator[tuple[str, str]]:
     titles = {"fell": "Accuracy fell", "lost": "A cell lost its number", "missing": "A cell is missing"}
-    cells = comparison.cells
-    for row in (
-        cells[cells["verdict"].isin(comparison.bad)].sort_values("change", na_position="first").itertuples()
-    ):
+    bad = comparison.cells[comparison.cells["verdict"].isin(comparison.bad)]
+    for row in bad.sort_values("change", na_position="first").itertuples():
         yield titles[str(row.verdict)], describe(row)
 
 

@@ -48,7 +48,7 @@ class Line:
     source: str
     state: tuple[str, ...]
     place: str
-    picture: tuple[float, float, float, float] | None
+    picture: tuple[float, ...] | None
     marks: str
     mean_marks: str
 
@@ -100,7 +100,7 @@ def floor(table: Table) -> float:
     return min(10.0 * math.floor(min(numbers, default=0.0) / 10), 90.0)
 
 
-def _picture(row: Row, finding: evidence.Finding, low: float) -> tuple[float, float, float, float] | None:
+def _picture(row: Row, finding: evidence.Finding, low: float) -> tuple[float, ...] | None:
     mean = row.value(MEAN)
     if math.isnan(mean):
         return None
@@ -111,8 +111,7 @@ def _picture(row: Row, finding: evidence.Finding, low: float) -> tuple[float, fl
     def place(value: float) -> float:
         return round(4 + (WIDTH - 8) * (max(value, low) - low) / (100 - low), 1)
 
-    first, second, third, fourth = map(place, values)
-    return first, second, third, fourth
+    return tuple(map(place, values))
 
 
 def _state(row: Row, table: Table) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def all_bars(report: Report) -> Iterator[Drawing]:
 def _panels(network: str, rows: Sequence[Row]) -> Iterator[Panel]:
     """Online methods with Source, then offline ones: these are never ranked against each other."""
     offline = [row for row in rows if row.offline and row.kind != "source"]
-    online = [row for row in rows if all(row is not other for other in offline)]
+    online = [row for row in rows if not row.offline or row.kind == "source"]
     both = bool(offline) and any(row.kind != "source" for row in online)
     if not both:
         yield Panel(network, [Line(row) for row in _sorted(rows)])

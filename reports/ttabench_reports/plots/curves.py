@@ -46,8 +46,8 @@ Panels = Mapping[str, Sequence[Curve]]
 
 
 def parts(panels: Panels) -> Iterator[Panels]:
-    """As many panels as fit into a figure."""
-    names = list(panels)
+    """As many panels as fit into a figure; those without curves are left out."""
+    names = [name for name, group in panels.items() if group]
     for start in range(0, len(names), PANELS):
         yield {name: panels[name] for name in names[start : start + PANELS]}
 

@@ -29,9 +29,7 @@ def reliability_diagrams(report: Report) -> Iterator[Drawing]:
     """One for each dataset at its highest severity, of the rows whose cells store their confidences."""
     for table in highest_severities(report.tables):
         panels = {
-            arch: group
-            for arch, rows in methods(table).items()
-            if (group := [curve for row in rows if (curve := _curve(row))])
+            arch: [curve for row in rows if (curve := _curve(row))] for arch, rows in methods(table).items()
         }
         for part in parts(panels):
             yield _diagram(table, part)
@@ -101,7 +99,8 @@ def _box(axes: Axes, group: Sequence[Curve], chosen: Looks) -> _Box | None:
     size = 72 * axes.bbox.height / axes.figure.dpi
     high = (3.8 + LINE * len(texts)) / size
     wide = 0.08 + 72 * max(text_width(text, SMALL) for _, text in texts) / size
-    inside = {corner: _inside(group, chosen, corner, (wide, high)) for corner in _corners(wide, high)}
+    corners = [(0.0, 1.0), (1.0 - wide - 0.02, high + 0.02)]  # left and top: above the diagonal, and below it
+    inside = {corner: _inside(group, chosen, corner, (wide, high)) for corner in corners}
     left, top = min(inside, key=lambda corner: inside[corner])
     return _Box(left, top, size, texts, any(inside[left, top]))
 
@@ -116,11 +115,6 @@ def _write(axes: Axes, box: _Box) -> None:
         axes.text(
             box.left + 0.08, y, text, va="center_baseline", size=SMALL, color=INK, transform=axes.transAxes
         )
-
-
-def _corners(wide: float, high: float) -> list[tuple[float, float]]:
-    """Left and top of a box above the diagonal, and of one below it; shares of the panel."""
-    return [(0.0, 1.0), (1.0 - wide - 0.02, high + 0.02)]
 
 
 def _inside(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib.axes import Axes
-
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of, shown
@@ -35,7 +33,6 @@ def _windows(table: Table) -> Iterator[Drawing]:
             arch: [_over_windows(row, column) for row in rows if column in row.windows]
             for arch, rows in measured.items()
         }
-        panels = {arch: group for arch, group in panels.items() if group}
         lengths = {
             curve.row.windows[column].merged(MOST).length for group in panels.values() for curve in group
         }
@@ -70,7 +67,7 @@ def _continual(table: Table) -> Iterator[Drawing]:
     if left_out:
         why = "In another order, in several or not under all"
         meaning += f". {why}, so not drawn: {', '.join(sorted(left_out))}"
-    for part in parts({arch: group for arch, group in panels.items() if group}):
+    for part in parts(panels):
         yield _drawing(table, part, "", "Corruption", meaning, order)
 
 
@@ -84,9 +81,8 @@ def _drawing(
 ) -> Drawing:
     chosen = looks(rows_of(panels), lambda row: row.value(column or MEAN), lowest=2)
     figure, made = curves(panels, chosen, x, "Accuracy (%)", ticks=0.3 if order else 0.2)
-    for axes in made:
-        if order:
-            _name_corruptions(axes, order)
+    for axes in made if order else ():
+        axes.set_xticks(range(1, len(order) + 1), naming.shorts(order), rotation=90, size=SIZE - 0.8)
     hidden = others(panels, chosen)
     caption = (
         f"Accuracy (%) over the stream on {table.heading}: {meaning}. "
@@ -95,8 +91,3 @@ def _drawing(
     )
     about = f"{table.title}-{column}" if column and len(table.main) > 1 else table.title
     return Drawing("stream", about, f"Accuracy over the stream: {table.heading}", caption, figure)
-
-
-def _name_corruptions(axes: Axes, order: Sequence[str]) -> None:
-    names = naming.shorts(order)
-    axes.set_xticks(range(1, len(order) + 1), names, rotation=90, size=SIZE - 0.8)

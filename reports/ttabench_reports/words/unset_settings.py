@@ -27,7 +27,11 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     labels = [(place, settings_of(label)) for place, label in zip(places, rows["method"], strict=True)]
     shared = {place: set.intersection(*map(set, several)) for place, several in grouped(labels).items()}
     return [
-        tuple(one for one in settings if one in shared[place] and (place[1], _name(one)) not in known)
+        tuple(
+            setting
+            for setting in settings
+            if setting in shared[place] and (place[1], setting.partition("=")[0].strip()) not in known
+        )
         for place, settings in labels
     ]
 
@@ -79,7 +83,3 @@ def settings_of(label: str) -> list[str]:
     """``["norms=all", "lr=0.1"]`` for ``tent[norms=all,lr=0.1]``."""
     inside = label.partition("[")[2].rpartition("]")[0]
     return [part for part in inside.split(",") if "=" in part]
-
-
-def _name(setting: str) -> str:
-    return setting.partition("=")[0].strip()
