@@ -50,7 +50,7 @@ def _cell(ablation: Ablation, point: Point) -> Entry:
     if row is None:
         return Entry(DASH)
     value = row.value(MEAN)
-    marks = "".join(flag for flag in row.flags if flag != OFFLINE) + "".join(letters(row))
+    marks = row.flags.replace(OFFLINE, "") + "".join(letters(row))
     if math.isnan(value):
         return Entry(row.words.get(MEAN, DASH), marks=marks)
     marked = places(list(ablation.rows.values()), ablation.table, MEAN)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.protocol import Protocol
-from ttabench.subset_names import everything
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.grouped import grouped
@@ -19,7 +18,6 @@ from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
-from ttabench_reports.words.protocols import kept_by
 
 COSTS = (1.5, 3, 10, 30)
 """The bounds a reader can choose from: time over Source."""
@@ -79,8 +77,7 @@ class Group:
     @property
     def caption(self) -> str:
         """The protocol in words."""
-        text = self.protocol.caption(everything([self.table.key["dataset"]]))
-        text += kept_by(str(self.table.key["baseline"]))
+        text = cards.caption(self.protocol, self.table)
         if not self.protocol.pace:
             return text
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"

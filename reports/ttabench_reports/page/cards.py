@@ -13,6 +13,7 @@ import pandas as pd
 from ttabench.cell import canonical
 from ttabench.errors import counted
 from ttabench.protocol import Protocol
+from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.cells.typical_seconds import typical_seconds
@@ -20,9 +21,10 @@ from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.grouped import grouped
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
-from ttabench_reports.tables.table import Row
+from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import Notes, kind
+from ttabench_reports.words.protocols import kept_by
 
 DIGITS = 16  # of a hash: enough to find it in cells.csv
 
@@ -65,6 +67,11 @@ def cards(chosen: Selected) -> list[Card]:
 def protocol(row: Row) -> Protocol:
     """The protocol of a measured row."""
     return Protocol(**{name: row.about[name] for name in PROTOCOL})
+
+
+def caption(of: Protocol, table: Table) -> str:
+    """A protocol in words, of a row of this table."""
+    return of.caption(everything([table.key["dataset"]])) + kept_by(str(table.key["baseline"]))
 
 
 def _card(anchor: str, members: list[Row], chosen: Selected) -> Card:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ttabench.subset_names import everything
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
@@ -19,7 +18,6 @@ from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import costs
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
-from ttabench_reports.words.protocols import kept_by
 
 FINDING = tuple(f.name for f in fields(Finding))
 
@@ -88,8 +86,7 @@ def _row(
     cells = grouped(stored[place] for place in chosen.places(row)) if stored else {}
     finding = findings(table)[id(row)]
     facts = {
-        "protocol": cards.protocol(row).caption(everything([table.key["dataset"]]))
-        + kept_by(str(table.key["baseline"])),
+        "protocol": cards.caption(cards.protocol(row), table),
         "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],
         "images": f"{about['n_images']:,}", "cost": costs.in_words(row),

@@ -74,12 +74,12 @@ def _networks(ours: Ours, timed: Ours | None, facts: Mapping[str, Any]) -> Itera
 
 def _shown(ours: Ours, timed: Ours | None) -> list[Shown]:
     """The networks that the rows are of, each once; those that were timed may be others."""
-    found = {
-        (place, str(network["arch"]), str(network["checkpoint"])): None
+    found = (
+        (place, str(network["arch"]), str(network["checkpoint"]))
         for each in (ours, timed) if each for place in product(theirs.DATASETS, theirs.ARCHS)
         if (network := each.network(*place))
-    }  # fmt: skip
-    return [*found]
+    )  # fmt: skip
+    return [*dict.fromkeys(found)]
 
 
 def _stand_ins(ours: Ours, shown: Sequence[Shown]) -> Iterator[str]:
