@@ -52,7 +52,7 @@ def protocols(report: Report) -> Sheet:
     groups = [Group(table.heading, [_protocol_lines(table)]) for table in report.tables]
     heads = [Head("Protocol", "p", width=0.42), Head("Methods", "p", width=0.54)]
     caption = "Table of protocols: how each method was measured. Captions name the most common protocol."
-    paced = any(table.key.get("pace") for table in report.tables)
+    paced = any(table.key["pace"] for table in report.tables)
     footer = words.join(
         "C: compute ratio, the time of a method over that of Source's forward pass." if paced else "",
         "Offline, a method sees all images before any is scored; it is never ranked against online ones.",
@@ -81,7 +81,7 @@ def _with_exceptions(name: str, rows: Sequence[Row], table: Table) -> str:
     Where networks differ: ``TENT (C 2.4 on CCT, 3.2 on …)``.
     """
     parts = []
-    if table.key.get("pace"):
+    if table.key["pace"]:
         parts.append("C " + _by_network({row.arch: f"{row.about['pace_ratio']:g}" for row in rows}))
     if " to " in table.seeds:
         parts.append(_by_network({row.arch: counted(row.about["seeds"], "seed") for row in rows}))

@@ -33,7 +33,7 @@ class Family:
     def heading(self) -> str:
         """:attr:`title` with the dataset and the stream as papers write them."""
         key = self.tables[0].key
-        stream = str(key.get("stream", ""))
+        stream = str(key["stream"])
         names = [naming.dataset(str(key["dataset"])), *([naming.stream(stream)] if stream else [])]
         return ", ".join(names) + beside_stream(self.difference, stream)
 

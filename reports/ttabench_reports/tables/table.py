@@ -210,7 +210,7 @@ class Table:
 
     @property
     def _stream(self) -> str:
-        return str(self.key.get("stream", ""))
+        return str(self.key["stream"])
 
     @property
     def measured_rows(self) -> list[Row]:
