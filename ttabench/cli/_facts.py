@@ -210,7 +210,7 @@ def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Map
 
 
 def _figure(name: str, _settings: Mapping[str, Any]) -> Fact:
-    from ttabench.cli.figure import BENCH
+    from ttabench.cli._bench import BENCH
     from ttabench.figure import options, takes_bench
 
     make = registry.figure(name)

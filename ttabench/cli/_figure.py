@@ -32,7 +32,7 @@ def make(
     Mistakes raise UserError before anything is computed. Which methods a figure without an option ``method``
     shows is known once it is computed: settings of another raise UserError before anything is written.
 
-    given      flags that the user gave: fields of `ttabench.cli.figure.BENCH`.
+    given      flags that the user gave: fields of `ttabench.cli._bench.BENCH`.
     bench      all these fields, with their defaults.
     settings   ``option=value`` each, or ``method.key=value`` as for a sweep.
     """

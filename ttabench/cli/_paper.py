@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ttabench.cli import _figure
+from ttabench.cli._bench import BENCH
 from ttabench.cli._folders import check_folder
-from ttabench.cli.figure import BENCH
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError, printable
 from ttabench.figure import KINDS, options

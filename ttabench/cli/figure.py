@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from ttabench.cli._bench import BENCH
 from ttabench.cli._given import is_given
 from ttabench.errors import printable
-
-BENCH: dict[str, Any] = {
-    "arch": "resnet18",
-    "dataset": "digits-c",
-    "corruption": "",
-    "checkpoint": "",
-    "normalize": "",
-    "device": "auto",
-    "seed": 0,
-}
-"""What a figure of a classifier shows, where the command line does not say."""
 
 
 def figure(

@@ -24,7 +24,7 @@ from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.classifier import Classifier
 from ttabench.cli import _figure
-from ttabench.cli.figure import BENCH
+from ttabench.cli._bench import BENCH
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.figure import figure_style, write
