@@ -88,13 +88,16 @@ def best(work: Work, repeats: int) -> float:
     return min(BY_THE_CLOCK(work) for _ in range(repeats))
 
 
-def take_turns(works: Sequence[Work], timer: Timer, repeats: int) -> ROWS:
-    """Seconds of each work, in alternating order, `repeats` times; a first time does not count."""
+def take_turns(works: Sequence[Work], timer: Timer, repeats: int, least: float = 0.0) -> ROWS:
+    """Seconds of each work, in alternating order; a first time does not count.
+
+    At least `repeats` rows, and more until they add up to `least` seconds.
+    """
     for work in works:
         work()
     rows: ROWS = []
-    for turn in range(repeats):
-        order = list(range(len(works)))[:: -1 if turn % 2 else 1]
+    while len(rows) < repeats or sum(map(sum, rows)) < least:
+        order = list(range(len(works)))[:: -1 if len(rows) % 2 else 1]
         seconds = {i: timer(works[i]) for i in order}
         rows.append(tuple(seconds[i] for i in sorted(order)))
     return rows

@@ -282,7 +282,8 @@ def main() -> int:
     add("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(*options.one.split(":", 1), options)))
+        arch, _, name = options.one.partition(":")
+        print(json.dumps(one(arch, name, options)))
         return 0
     names = [*REQUESTS, *methods()] if options.methods == "all" else options.methods.split(",")
     cells = failures = above = 0

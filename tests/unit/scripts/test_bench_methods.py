@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -177,6 +178,18 @@ def test_large_networks_see_224_pixels_and_few_source_images(monkeypatch: pytest
     monkeypatch.setattr(bench_methods, "pixels", lambda *given: (asked.append(given), pixels(2))[1])
     assert not isinstance(prepared(Case("coral"), network, size=224), str)
     assert asked == [(64, 224)]
+
+
+def test_the_command_prints_a_row_for_each_method(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_methods, "as_in_a_worker", lambda threads: None)  # it changes torch for all
+    given = "--archs resnet18 --width 8 --methods source,bn_stats --batch 2 --repeats 2 --seconds 0"
+    monkeypatch.setattr(sys, "argv", ["bench_methods.py", *given.split()])
+    assert bench_methods.main() == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [len(row) for row in rows if row[0] in ("source", "bn_stats")] == [4, 4]  # with speeds and ratio
+    assert rows[-1][0].startswith("worst_floor_ratio=")
 
 
 def test_where_a_method_does_not_apply_the_reason_is_given() -> None:
