@@ -19,9 +19,9 @@ from ttabench.cell import spell
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.groups import which_weights
-from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import LEGEND, OFFLINE, Row, Table
 from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.unset_settings import settings_of

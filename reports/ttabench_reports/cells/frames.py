@@ -23,8 +23,8 @@ from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed
-from ttabench_reports.grouped import grouped
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
 PROTOCOL = tuple(f.name for f in fields(Protocol))

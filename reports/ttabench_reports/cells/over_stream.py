@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench_reports.cells.frames import DETAILS
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pandas as pd
 
 from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.over_stream import orders, several_orders, windows
 from ttabench_reports.cells.unknown import unknown_figures
-from ttabench_reports.grouped import grouped
 
 
 class Numbers:

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import first_of
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.compare.matching import KEY, OF_PROTOCOL, in_other_protocols
 from ttabench_reports.compare.verdicts import SAME
-from ttabench_reports.grouped import grouped
 
 
 def unlike_in(both: pd.DataFrame) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ttabench_reports.cells.frames import spell
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.tables.table import Row, Table
 
 

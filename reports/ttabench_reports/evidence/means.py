@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.given import given
-from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
 from ttabench_reports.words.naming import MEAN
 

@@ -17,9 +17,9 @@ from ttabench.errors import NothingToReport, unknown
 from ttabench.store.columns import COSTLY_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED
 from ttabench_reports.cells.frames import ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups, which_weights
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttabench.protocol import Protocol
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.places import places, untested_against
-from ttabench_reports.grouped import grouped
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
 from ttabench_reports.page.selected import Selected

@@ -15,10 +15,10 @@ from ttabench.errors import counted
 from ttabench.protocol import Protocol
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
-from ttabench_reports.grouped import grouped
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row, Table

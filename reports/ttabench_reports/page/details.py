@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
-from ttabench_reports.grouped import grouped
 from ttabench_reports.page import cards
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import costs

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.store.columns import MISSING
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.page import cards
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import kind

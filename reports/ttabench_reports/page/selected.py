@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from ttabench_reports.cells.frames import ROW, TABLE, checked, one_per_cell
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.grouped import grouped
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 

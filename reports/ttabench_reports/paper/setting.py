@@ -8,8 +8,8 @@ from typing import Any
 
 from ttabench.errors import counted
 from ttabench_reports.cells.frames import USUAL, differences_in
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.method_facts import method_facts
-from ttabench_reports.grouped import grouped
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import PROTOCOL, Found, Ours, usual_names
 from ttabench_reports.paper.sheets import METHOD, SETTING, of_paper

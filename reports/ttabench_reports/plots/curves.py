@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ttabench.errors import counted
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.plots.style import OTHERS, SIZE, WIDTH, Look, text_width
 from ttabench_reports.plots.which import Looks
 from ttabench_reports.tables.table import Row, legend_of

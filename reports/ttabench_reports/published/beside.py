@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import stored_settings
-from ttabench_reports.grouped import grouped
 from ttabench_reports.published.catalog import Publication, accuracies, catalog
 
 NEEDED = ("dataset", "severity", "arch", "method", "corruption", "accuracy")

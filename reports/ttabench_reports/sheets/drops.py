@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from ttabench.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side

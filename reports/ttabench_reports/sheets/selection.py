@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.selection import Choice, Setting
-from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
 from ttabench_reports.sheets.table_notes import TableNotes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import COLLAPSED, TENTH, Stability, stabilities
-from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.words import naming

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence import given as had
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.places import Place, untested
-from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets.sheet import Emphasis, Entry, Sheet, by_column
 from ttabench_reports.tables.rows import DASH
 from ttabench_reports.tables.table import LABEL, Row, Table

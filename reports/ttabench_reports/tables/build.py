@@ -17,9 +17,9 @@ from ttabench.subset_names import everything
 from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference
 from ttabench_reports.cells.frames import PROTOCOL, TABLE, USUAL, checked, one_per_cell, unusual
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.cells.set_by_users import SET
-from ttabench_reports.grouped import grouped
 from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.tables.increases import with_increases
 from ttabench_reports.tables.remarks import (

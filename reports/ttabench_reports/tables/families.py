@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ttabench_reports.cells.frames import TABLE, unusual
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.tables.table import Table, beside_stream, in_brackets, with_stream
 from ttabench_reports.words import naming
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from ttabench.corruptions.names import NATURAL
 from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.over_stream import Windows
-from ttabench_reports.grouped import grouped
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 from ttabench_reports.words.notes import Notes

@@ -14,10 +14,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttabench.errors import counted
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.set_by_users import SET, set_by_users
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
-from ttabench_reports.grouped import grouped
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.build import tables

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench_reports.grouped import grouped
+from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.words import naming
 
 
