@@ -25,6 +25,7 @@ from ttabench.models.checkpoints.weights import check_finite
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
+from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
@@ -102,6 +103,7 @@ def adapt(
         if "pickle" not in str(failure):
             raise
         raise UserError(f"{name} cannot be copied ({failure}), and a method works on a copy.") from None
+    guard_group_norm(adapted.method.model)
     adapted._rate_given = RATE in settings
     with adapted._generator.used(), seeded_generators(seed), explained(), even_threads(classifier):
         images: Any = None

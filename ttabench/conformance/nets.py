@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
+from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.nn import entropy
 
 CLASSES = 5
@@ -151,4 +152,6 @@ def _made() -> dict[str, Classifier]:
             "GN CNN": Classifier(ConvNet(lambda width: nn.GroupNorm(4, width)), last="fc"),
             "LN ViT": Classifier(Transformer(), last="head", tags=("transformer", "class_token")),
         }
+        for net in made.values():
+            guard_group_norm(net)
         return {name: settle(net.eval(), images(256, seed=1)) for name, net in made.items()}

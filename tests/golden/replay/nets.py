@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ttabench.classifier import Classifier
+from ttabench.models.soundness.group_norm import guard_group_norm
 
 
 class ConvNet(nn.Module):
@@ -112,4 +113,5 @@ def build(weights: Mapping[str, Tensor], dtype: torch.dtype, groups: int = 4, he
     else:
         raise ValueError(f"weights of no known net: {', '.join(sorted(weights)) or 'none'}")
     net.load_state_dict(dict(weights))
+    guard_group_norm(net)
     return Classifier(net, last=last, tags=tags).to(dtype).eval()

@@ -1,0 +1,51 @@
+"""Group norm with frozen convolutions, on images whose channels come last, as in every sweep."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import ttabench
+from tests.cases import each
+from ttabench.models.soundness.group_norm import guard_group_norm
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, 3))
+
+
+def batch() -> Tensor:
+    return torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+def test_the_gradient_of_the_weights_does_not_depend_on_the_memory_format() -> None:
+    """Torch ends the process there without the guard."""
+    net = network().requires_grad_(False)
+    norm = net.get_submodule("1").requires_grad_(True)
+    guard_group_norm(net)
+    found = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        norm.zero_grad()
+        net(batch().contiguous(memory_format=memory_format)).square().sum().backward()
+        found.append([p.grad.clone() for p in norm.parameters() if p.grad is not None])
+    assert len(found[0]) == 2
+    torch.testing.assert_close(found[0], found[1])
+
+
+@each("method", ["tent", "roid", "spa"])
+def test_methods_learn_on_a_network_of_your_own(method: str) -> None:
+    model = network()
+    adapted = ttabench.adapt(model, method, image_size=16)
+    logits = adapted(batch().contiguous(memory_format=torch.channels_last))
+    assert np.isfinite(logits.detach().numpy()).all()
+    assert not any(module._forward_pre_hooks for module in model.modules())  # the user's network is as it was
+
+
+def test_a_second_guard_changes_nothing() -> None:
+    net = network()
+    guard_group_norm(net)
+    guard_group_norm(net)
+    assert len(net.get_submodule("1")._forward_pre_hooks) == 1
