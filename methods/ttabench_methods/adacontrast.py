@@ -124,7 +124,8 @@ class AdaContrast(Method[AdaContrastConfig]):
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
-        weak, query, other = self.weak(x), self.strong(x), self.strong(x)
+        views = self.weak(x), self.strong(x), self.strong(x)
+        weak, query, other = map(tta.channels_last, views)
         self.learning(True)
         try:
             label, keys = self.pseudo_label(weak), self.keys_of(other)

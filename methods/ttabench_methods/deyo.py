@@ -149,7 +149,8 @@ class DeYO(tta.NormAdapter[DeYOConfig]):
     def plpd(self, x: Tensor, logits: Tensor) -> Tensor:
         """PLPD of images whose logits are known: (B, 3, H, W), (B, C) → (B,)."""
         patches = self.config.patches
-        destroyed = self.model(shuffle_patches(x, patches, self.orders(len(x), patches, x.device)))
+        shuffled = shuffle_patches(x, patches, self.orders(len(x), patches, x.device))
+        destroyed = self.model(tta.channels_last(shuffled))
         return probability_difference(tta.widen(logits).softmax(1), tta.widen(destroyed).softmax(1))
 
     def alarms(self) -> dict[str, Any]:

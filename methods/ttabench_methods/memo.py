@@ -116,8 +116,7 @@ class MEMO(Method[MEMOConfig]):
     def draw_views(self, x: Tensor) -> Tensor:
         """For each image and step its views: (B, 3, H, W) → (B, S, V, 3, H, W)."""
         steps, views = self.config.steps, self.config.views
-        drawn = augmix(x.repeat_interleave(steps * views, dim=0))
-        drawn = drawn.contiguous(memory_format=torch.channels_last)  # as x; networks are faster with it
+        drawn = tta.channels_last(augmix(x.repeat_interleave(steps * views, dim=0)))
         return drawn.view(len(x), steps, views, *x.shape[1:])
 
     @torch.enable_grad()

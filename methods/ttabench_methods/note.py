@@ -156,7 +156,7 @@ class NOTE(Method[NOTEConfig]):
     @torch.enable_grad()
     def update(self) -> None:
         """One step of entropy minimisation on the memory."""
-        images = torch.stack([item.image for item in self.memory.items()])
+        images = tta.channels_last(torch.stack([item.image for item in self.memory.items()]))
         tta.set_norm_mode(self.model, train=True)
         tta.minimise(tta.entropy(self.model(images)).mean(), self.optimizer)
         tta.set_norm_mode(self.model, train=False)

@@ -149,14 +149,14 @@ class RMT(Method[RMTConfig]):
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Source images (b, 3, H, W) in [0, 1] and their classes (b,), at random."""
         chosen = torch.randperm(len(self.images))[:count].to(self.images.device)
-        return self.images[chosen].to(self.prototypes.dtype) / 255, self.labels[chosen]
+        x = tta.channels_last(self.images[chosen].to(self.prototypes.dtype) / 255)
+        return x, self.labels[chosen]
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
         cfg = self.config
         z, logits = self.model.features_and_logits(x)
-        view = self.view(x).contiguous(memory_format=torch.channels_last)  # as x; networks are faster with it
-        view_z, view_logits = self.model.features_and_logits(view)
+        view_z, view_logits = self.model.features_and_logits(tta.channels_last(self.view(x)))
         with torch.no_grad():
             target = self.teacher(x)
         loss = cfg.self_training * (symmetric(logits, target) + symmetric(view_logits, target)).mean() / 2

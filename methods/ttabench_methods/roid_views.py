@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from ttabench import nn as tta
 from ttabench_methods.colour import colour_jitter, uniform
 
 __all__ = ["reflected_view"]
@@ -21,7 +22,7 @@ __all__ = ["reflected_view"]
 def reflected_view(x: Tensor) -> Tensor:
     """One random view of a batch (B, 3, H, W) in [0, 1], same shape and range."""
     x = affine(colour_jitter(x.clamp(0, 1)))
-    return x.flip(-1) if torch.rand(1).item() < 0.5 else x
+    return tta.channels_last(x.flip(-1) if torch.rand(1).item() < 0.5 else x)
 
 
 def affine(x: Tensor) -> Tensor:

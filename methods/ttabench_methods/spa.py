@@ -129,7 +129,7 @@ class SPA(tta.NormAdapter[SPAConfig]):
 
     def consistency(self, pixels: Tensor, logits: Tensor) -> Tensor:
         """KL of deteriorated images in [−1, 1] with the logits (B, C) of the images: a scalar."""
-        z = self.model.features((pixels + 1) / 2)
+        z = self.model.features(tta.channels_last((pixels + 1) / 2))
         low = self.model.head(z @ self.predictor.T.to(z.dtype))
         p, q = tta.widen(logits).softmax(dim=1), tta.widen(low).log_softmax(dim=1)
         surer = p.amax(dim=1) > q.detach().exp().amax(dim=1)

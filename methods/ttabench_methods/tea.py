@@ -76,7 +76,7 @@ class TEA(tta.NormAdapter[TEAConfig]):
     def adapt(self, x: Tensor) -> Tensor:
         for _ in range(self.config.steps):
             imagined = self.imagine(x)
-            loss = energy(self.model(x)).mean() - energy(self.model(imagined)).mean()
+            loss = energy(self.model(x)).mean() - energy(self.model(tta.channels_last(imagined))).mean()
             tta.minimise(loss, self.optimizer)
         return self.predict(x)
 
@@ -99,7 +99,7 @@ class TEA(tta.NormAdapter[TEAConfig]):
         """K steps of Langevin dynamics from images (B, 3, H, W)."""
         for _ in range(self.config.sgld_steps):
             x = x.detach().requires_grad_(True)
-            (downhill,) = torch.autograd.grad(energy(self.model(x)).sum(), x)
+            (downhill,) = torch.autograd.grad(energy(self.model(tta.channels_last(x))).sum(), x)
             x = x - self.config.sgld_lr * downhill + self.config.sgld_std * torch.randn_like(x)
         return x.detach()
 

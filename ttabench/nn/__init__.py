@@ -20,6 +20,7 @@ from ttabench.nn.batch_norm import (
 from ttabench.nn.norm_adapter import NormAdapter, NormSettings
 from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, stabilised_entropy, widen
 from ttabench.nn.outputs import by_channel, on_output
+from ttabench.nn.pixels import channels_last
 from ttabench.nn.running_moments import RunningMoments
 from ttabench.nn.source_images import channel_statistics, source_batches
 from ttabench.nn.top_layers import top_norms, top_norms_by_name
@@ -45,6 +46,7 @@ __all__ = [
     "by_channel",
     "channel_moments",
     "channel_statistics",
+    "channels_last",
     "describe",
     "entropy",
     "estimate_batch_norm",

@@ -366,7 +366,7 @@ def test_deyo_makes_no_step_where_no_image_is_kept(
 ) -> None:
     method = deyo_on(tiny["GN CNN"], **nothing)
     before = parameters_of(method.model)
-    method.adapt(images(32, seed=2))
+    method.adapt(images(32, seed=2).contiguous(memory_format=torch.channels_last))  # as in a stream
     assert method.alarms() == {"kept": 0.0}
     assert all(torch.equal(p, before[name]) for name, p in method.model.named_parameters())
 
