@@ -58,6 +58,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.models.architectures.names:usual_name": "names networks; their weights are in the identity",
     "ttabench.models.soundness.even_threads": "keeps the trial of gradients from a fault of torch",
     "ttabench.models.soundness.gradient_flow": "is an alarm about what gradients reach; it changes nothing",
+    "ttabench.models.soundness.group_norm": "keeps gradients, which are the same, from a fault of torch",
     "ttabench.models.soundness.noise_logits": "refuses networks that give other logits the next time",
     "ttabench.models.soundness.torch_errors": "says what torch's errors mean",
     "ttabench.models.soundness.usable_tensors": "refuses networks whose tensors cannot be learned from",
