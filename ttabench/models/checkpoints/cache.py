@@ -18,7 +18,6 @@ A classifier that was trained here precedes the same one of the package.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cards
-from ttabench.system.environment import cache_dir
+from ttabench.models.checkpoints.paths import file_name, folder
 from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
@@ -221,14 +220,6 @@ def _write(
     write_atomically(path.with_suffix(".md"), cards.card(full).encode())
     write_atomically(path, (json.dumps(full, indent=1) + "\n").encode())
     return full
-
-
-def file_name(arch: str) -> str:
-    return re.sub(r"[^\w.-]", "_", arch)
-
-
-def folder(dataset: str) -> Path:
-    return cache_dir() / "models" / dataset
 
 
 def write_atomically(path: Path, data: bytes) -> None:

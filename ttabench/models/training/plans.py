@@ -13,7 +13,7 @@ from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
-from ttabench.models.checkpoints import cache
+from ttabench.models.checkpoints.paths import file_name, folder
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class TrainingPlan:
     @property
     def path(self) -> Path:
         """The JSON file that describes the checkpoint, there or not."""
-        name = cache.file_name(self.member.name)
-        return cache.folder(self.dataset) / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
+        name = file_name(self.member.name)
+        return folder(self.dataset) / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
 
     def build(self) -> Classifier:
         """The classifier with fresh weights, from torch's global generator."""
