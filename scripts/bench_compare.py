@@ -15,8 +15,8 @@ import numpy as np
 from bench_suite import Timer, arguments, parsed
 
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.names import CORRUPTIONS
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.writer import environment
 from ttabench.system.checked_lines import encode

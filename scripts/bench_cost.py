@@ -21,6 +21,7 @@ import numpy as np
 from bench_methods import CLASSES, SIZE, SOURCE_IMAGES, classifier, images
 from bench_suite import Timer, arguments, as_in_a_worker, last_line, median_ratio, medians, take_turns
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate
@@ -28,7 +29,6 @@ from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Method
 from ttabench.observe.cost import measured
 from ttabench.observe.label_free_scores import Collected, consistency, sample, source_accuracy
-from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 
 

@@ -21,9 +21,9 @@ import numpy as np
 from bench_suite import arguments, load, parsed, run_command
 
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.observe.calibration import calibration_bins
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 
 METHODS = ("source", "bn_stats", "tent", "eata", "eta", "sar", "cotta", "rotta", "sotta", "medbn", "lame",

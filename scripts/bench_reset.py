@@ -31,10 +31,10 @@ from bench_suite import Timer, arguments, as_in_a_worker, median_ratio, medians,
 from torch import Tensor
 
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
 from ttabench.conformance.state import difference, snapshot
 from ttabench.method import Method, NoConfig
 from ttabench.models.checkpoints.cache import Loaded
-from ttabench.protocol import Protocol
 from ttabench.run import worker as worker_module
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.worker import Worker

@@ -38,6 +38,7 @@ import torch
 from bench_suite import arguments, as_in_a_worker
 from torch import nn
 
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.digits import Digits
@@ -50,7 +51,6 @@ from ttabench.nn.pixels import to_tensor
 from ttabench.observe.cost import count_passes
 from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.windows import windows
-from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.run.cell_images import giving_back
 

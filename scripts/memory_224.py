@@ -45,6 +45,7 @@ from bench_suite import arguments
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
@@ -56,7 +57,6 @@ from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.compact_transformers import vit_lite
 from ttabench.nn import estimate_batch_norm
 from ttabench.observe.cost import Passes, count_passes
-from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
 from ttabench.system.malloc import keep_freed_memory

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 from bench_suite import arguments
 from reference_data import ROOT, Published, make
 
+from ttabench.cell.protocol import parse_contamination
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError, unknown
-from ttabench.protocol import parse_contamination
 from ttabench.store import Store
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.sweep_file import read_sweep_file

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure import scoring
 from ttabench.measure.image_stream import Part
 from ttabench.method import Method
-from ttabench.protocol import Protocol
 
 
 def evaluate(

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         list_methods,
     )
     from ttabench.api.sweeping import load_results, run_sweep
+    from ttabench.cell.protocol import Protocol
     from ttabench.classifier import Classifier
     from ttabench.data.dataset import Dataset
     from ttabench.errors import UserError
     from ttabench.method import Method
-    from ttabench.protocol import Protocol
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,7 @@ HOMES = {
     "Dataset": "data.dataset",
     "Evaluation": "api.evaluate",
     "Method": "method",
-    "Protocol": "protocol",
+    "Protocol": "cell.protocol",
     "UserError": "errors",
     "adapt": "api.adapt",
     "corrupt": "api.names",

@@ -13,10 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ttabench.cell.protocol import MODES
 from ttabench.errors import UnusableModel, UserError, exit_is_an_error, is_sigterm, shortened, unknown
 from ttabench.method.ranges import check_ranges
 from ttabench.method.spelling import joined
-from ttabench.protocol import MODES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

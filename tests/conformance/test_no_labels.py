@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tests.one_set import evaluate
+from ttabench.cell.protocol import Protocol
 from ttabench.conformance.nets import nets
 from ttabench.data.dataset import Labelled
 from ttabench.method import Batches, Method, NoConfig
-from ttabench.protocol import Protocol
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 5, 40)

@@ -17,6 +17,7 @@ from tests.unit.models.test_training import TINY, Bars
 from tests.unit.models_by_name import train
 from ttabench.api.adapt import adapt
 from ttabench.api.evaluate import evaluate as score
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.classifier.probe import probe
 from ttabench.conformance.nets import SIZE, ConvNet, Transformer, images, nets
@@ -24,7 +25,6 @@ from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.observe import cost
-from ttabench.protocol import Protocol
 from ttabench_methods.quantile.bank import Bank, StreamBank
 from ttabench_methods.source import Source
 from ttabench_methods.tent import Tent

@@ -11,12 +11,12 @@ import pytest
 from tests.cases import each
 from tests.devices.emulated import Emulated
 from tests.devices.test_methods import pixels, prepared
+from ttabench.cell.protocol import Protocol
 from ttabench.conformance.nets import CLASSES
 from ttabench.measure import scoring
 from ttabench.measure.image_stream import Batch, ImageStream
 from ttabench.measure.scoring import Evaluation
 from ttabench.measure.streams.checkpoint import Checkpoint
-from ttabench.protocol import Protocol
 
 BATCH, BATCHES = 16, 4
 PROTOCOL = Protocol(batch_size=BATCH)

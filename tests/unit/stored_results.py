@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, Result
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.store import Store
 
 Right = NDArray[np.bool_]

@@ -15,6 +15,7 @@ from ttabench.api.labelled_images import of_arrays, of_batches
 from ttabench.api.names import check_seed
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.scored_images import check_scored, scored_of
+from ttabench.cell.protocol import Protocol
 from ttabench.data.foreign import coded, foreign_of_size
 from ttabench.errors import UserError, unknown, warn_of_network
 from ttabench.measure import scoring
@@ -24,7 +25,6 @@ from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.decline import Course
-from ttabench.protocol import Protocol
 from ttabench.run.other_generators import seeded_generators
 from ttabench.sweep.batch_rate import settings_for_batch
 from ttabench.sweep.options import contamination_spelling

@@ -9,11 +9,11 @@ from operator import index
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.data.foreign import check_share
 from ttabench.data.own.picture_checks import of_pixels
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 
 __all__ = ["check_label_type", "check_scored", "scored_of"]
 

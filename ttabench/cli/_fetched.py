@@ -24,8 +24,7 @@ from ttabench.data.fetch.download import alone, download
 from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.published.description import Archive
-from ttabench.errors import UserError, printable, shortened
-from ttabench.plain_text import one_line
+from ttabench.errors import UserError, one_line, printable, shortened
 from ttabench.store.results_folder import Store
 from ttabench.store.stream_paths import FILE, check_path
 from ttabench.system.environment import cache_dir

@@ -121,8 +121,7 @@ def _unmeasured(checks: list[Check], drawn: Drawn) -> tuple[str, ...]:
 
 def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
     """Print the checks and their summary; `of`: how many there would be, had nobody interrupted them."""
-    from ttabench.errors import counted, first_of
-    from ttabench.plain_text import one_line
+    from ttabench.errors import counted, first_of, one_line
 
     if not checks:
         return

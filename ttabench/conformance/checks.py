@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ttabench.cell.protocol import MODES
 from ttabench.conformance.case import SEED, Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import Snapshot, deepest_graph, difference, holds, size, snapshot
@@ -26,7 +27,6 @@ from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
 from ttabench.method.unrestored import unrestored
 from ttabench.observe.unknown import certainty_fault
-from ttabench.protocol import MODES
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.run.replaced_torch import replaced_part
 

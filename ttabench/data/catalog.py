@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ttabench.cell.subset_names import drawn_from, split_subset
 from ttabench.corruptions.names import CORRUPTIONS, SEVERITIES
 from ttabench.data.data_root import data_root
 from ttabench.data.files.postscript import refuse_postscript
@@ -18,7 +19,6 @@ from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
-from ttabench.subset_names import drawn_from, split_subset
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import bytes_below, replace_file, user_path, writing
 

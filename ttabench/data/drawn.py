@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.subset_names import DRAW, split_subset
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.fingerprint import combine
 from ttabench.errors import UserError
-from ttabench.subset_names import DRAW, split_subset
 
 __all__ = ["Drawn", "balanced_rows", "drawn", "undrawn"]
 

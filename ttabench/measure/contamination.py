@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import parse_call
 from ttabench.errors import UnknownName, UserError, unknown
-from ttabench.protocol import parse_call
 
 
 class Mixture:

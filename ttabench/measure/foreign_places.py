@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import Protocol
 from ttabench.measure.contamination import interleave
 from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.streams.images import Parts, part_seed
-from ttabench.protocol import Protocol
 
 __all__ = ["foreign_of", "foreign_places"]
 

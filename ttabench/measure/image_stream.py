@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
 from ttabench.measure.ordered_batches import Images, arrange
-from ttabench.protocol import Protocol
 
 __all__ = ["FOREIGN", "Batch", "ImageStream", "Order", "Part", "class_by_class", "put_in_order"]
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.cell.protocol import parse_call
 from ttabench.nn.pixels import to_tensor
-from ttabench.protocol import parse_call
 
 Tick = Callable[[], None]
 

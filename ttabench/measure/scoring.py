@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UnusableModel
 from ttabench.measure.image_stream import FOREIGN, ImageStream, Order
 from ttabench.measure.ordered_batches import Stream
@@ -22,7 +23,6 @@ from ttabench.nn.pixels import to_tensor
 from ttabench.observe.calibration import calibration_bins
 from ttabench.observe.collapse import alarm_of_counts
 from ttabench.observe.cost import clock
-from ttabench.protocol import Protocol
 from ttabench.system.progress import silent
 
 # (images seen, images scored, correct ones among these)

@@ -10,10 +10,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ttabench.cell import Scalar, spell
+from ttabench.cell.subset_names import split_subset
 from ttabench.errors import UserError, unknown
 from ttabench.method import Architecture, Method
 from ttabench.method.ranges import check_ranges
-from ttabench.subset_names import split_subset
 
 
 def parse_value(name: str, key: str, text: str, kind: Any) -> Scalar:

@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 from ttabench.method import Method
 from ttabench.nn import entropy
 from ttabench.nn.pixels import to_tensor
-from ttabench.protocol import Protocol
 
 __all__ = ["CHEAP", "COSTLY", "Collected", "costly_scores", "nuclear_norm", "sample", "snd", "some_of"]
 

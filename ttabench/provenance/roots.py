@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+from ttabench.cell.subset_names import drawn_from
 from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, closure
 from ttabench.provenance.closure import Code as Reached
 from ttabench.provenance.module_facts import absolute, keep
@@ -22,7 +23,6 @@ from ttabench.provenance.modules import (
     shown_path,
 )
 from ttabench.registry import METHODS, entry_points
-from ttabench.subset_names import drawn_from
 
 __all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code"]
 
@@ -75,7 +75,7 @@ MEASURE = _nodes(
     "measure.torch_defaults:default_modes", "measure.torch_defaults:default_kernels",
     "measure.torch_defaults:matrix_products", "measure.prepare:prepared", "measure.test_set:test_set",
     "measure.source_access:SourceImages", "measure.image_stream:Part", "measure.scoring:evaluate",
-    "protocol:Protocol",
+    "cell.protocol:Protocol",
 )  # fmt: skip
 STREAM = _nodes("run.stream_of_cell:stream_of", "run.stream_of_cell:checkpoint_of")
 STREAMS = {  # by what stands in place of a corruption
@@ -112,7 +112,7 @@ EXTERNAL = "ttabench.models.external"  # its modules are called like the prefixe
 OUTSIDE: Mapping[str, str] = {
     "ttabench": "gives names to users",
     "ttabench.observe.calibration": "is measured beside the accuracy",
-    "ttabench.cell": "is the identity of a result",
+    "ttabench.cell.cell": "is the identity of a result",
     "ttabench.system.work_claims": "shares work between processes",
     "ttabench.observe.collapse": "is an alarm about predictions that are made already",
     "ttabench.system.cores": "counts cores",
@@ -130,9 +130,8 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.system.malloc": "gives memory back",
     "ttabench.models.resolve": "opens networks by name; their weights are in the identity of a result",
     "ttabench.models.head_rows": "makes weights, which are in the identity of a result",
-    "ttabench.plain_text": "is what users see",
     "ttabench.system.progress": "is what users see",
-    "ttabench.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",
+    "ttabench.cell.protocol:Protocol.__post_init__": "refuses protocols; their values are in the identity",
     "ttabench.provenance": "says what code there is",
     "ttabench.method.ranges": "refuses settings; their values are in the identity",
     "ttabench.system.checked_lines": "writes lines with checksums",

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.foreign import coded
@@ -24,7 +25,6 @@ from ttabench.method import Method
 from ttabench.observe.cost import Meter
 from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.windows import window_length, windows
-from ttabench.protocol import Protocol
 from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.system.environment import processor

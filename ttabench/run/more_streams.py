@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ttabench.cell import Cell, canonical
+from ttabench.cell.stream_spec import DynamicSpec, StreamSpec, parse_stream
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.measure.image_stream import ImageStream
@@ -19,7 +20,6 @@ from ttabench.measure.streams.dynamic import DynamicStream
 from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import PathStream, Point
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
-from ttabench.protocol import DynamicSpec, StreamSpec, parse_stream
 from ttabench.provenance import current_code
 from ttabench.run.stream_of_cell import FOLDER, StoredPath, baseline_of, network_of, stream_of
 from ttabench.system import checked_lines as records

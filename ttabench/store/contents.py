@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.subset_names import everything
 from ttabench.store.record import PROTOCOL, Record
 from ttabench.store.stored_environment import StoredEnvironment
-from ttabench.subset_names import everything
 
 
 class Facts(NamedTuple):

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell import canonical
-from ttabench.errors import UserError
-from ttabench.plain_text import plain
+from ttabench.errors import UserError, plain
 from ttabench.store.sweep_options import are_options
 from ttabench.system.files import read_plain, replace_file
 

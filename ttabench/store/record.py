@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ttabench.cell import Result
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.provenance.staleness import StoredCode, code_changes, code_now
 from ttabench.store.attestations import NONE, Attestations
 from ttabench.store.stored_environment import StoredEnvironment

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, ValidationError, convert, defstruct
 
 from ttabench.cell import Scalar, Status
-from ttabench.errors import shortened
-from ttabench.plain_text import plain
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
+from ttabench.errors import plain, shortened
 from ttabench.store.columns import DETAILS, OF_UNKNOWN
 from ttabench.store.record import PROTOCOL
 from ttabench.system.checked_lines import Damaged

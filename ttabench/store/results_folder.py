@@ -33,7 +33,7 @@ PLAN_FILE = "plan.jsonl"
 PLAN = ("id", "method", "base", "arch", "dataset", "corruption", "severity", "seed", "reason")
 """The keys of a planned cell: its id, what tables call it, and why it cannot be run ("" if it can)."""
 PROTOCOL_OF_PLAN = "protocol"
-"""One more key, which older plans do not have: what :meth:`ttabench.protocol.Protocol.to_json` gives."""
+"""One more key, which older plans do not have: what :meth:`ttabench.cell.protocol.Protocol.to_json` gives."""
 FIXED_IN_PLAN = "fixed"
 """One more key, where the user gave the weights or the compute ratio: what distinguishes cells besides."""
 

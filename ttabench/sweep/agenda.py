@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttabench.cell import Cell, Result
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
 from ttabench.store.columns import COSTLY_SCORES

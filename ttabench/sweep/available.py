@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ttabench.cell import Cell
+from ttabench.cell.subset_names import drawn_from
 from ttabench.data.catalog import NAMES
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.foreign import foreign_fingerprint
@@ -21,7 +22,6 @@ from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method_names
 from ttabench.store import Record, Store
-from ttabench.subset_names import drawn_from
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.sweep_file import kept

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttabench.cell import Scalar
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError, unknown
 from ttabench.method import Method
 from ttabench.method.settings import configured, parse_values
 from ttabench.method.spelling import parse_method
-from ttabench.protocol import Protocol
 from ttabench.provenance import read_method
 from ttabench.registry import method
 from ttabench.sweep.grid import Grid

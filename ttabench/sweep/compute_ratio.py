@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell import Cell, canonical
+from ttabench.cell.stream_spec import LARGEST
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, exit_is_an_error, first_line
 from ttabench.measure.torch_defaults import matrix_products
 from ttabench.observe.cost import compute_ratio
-from ttabench.protocol import LARGEST
 from ttabench.provenance.staleness import code_of
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.run.kept_objects import WorkerState

@@ -32,7 +32,7 @@ class Grid:
     checkpoint, normalize   a weights file for the architecture, and its normalisation.
     stream    "" | recurring(K) | gradual | ccc(…): the corruptions are one long stream, which is never
               reset per corruption. A ccc stream may also name a network, see `shifts.split_baseline`.
-    pace, pace_ratio   see :class:`ttabench.protocol.Protocol`; ratios by method, others are measured.
+    pace, pace_ratio   see :class:`ttabench.cell.protocol.Protocol`; ratios by method, others are measured.
     include   grids to add; of each, the fields that differ.
     exclude   cells to leave out, by the axes of a rule: those that match all of them.
     per_method, per_dataset   fields that differ for a method, or for a dataset; see `rules`.

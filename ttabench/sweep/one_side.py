@@ -23,6 +23,8 @@ import numpy as np
 import torch
 
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.stream_spec import RAMP, parse_stream
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
@@ -33,7 +35,6 @@ from ttabench.measure.streams import checkpoint
 from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel
-from ttabench.protocol import RAMP, Protocol, parse_stream
 from ttabench.provenance import forget, roots
 from ttabench.provenance.closure import BODY
 from ttabench.provenance.executed import Executed

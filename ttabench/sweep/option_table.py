@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ttabench.cell.protocol import PRECISIONS, RESETS
+from ttabench.cell.stream_spec import STREAM_FORMS
 from ttabench.corruptions import names
-from ttabench.protocol import PRECISIONS, RESETS, STREAM_FORMS
 from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numbers, Settings, Text
 
 __all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ttabench.cell.protocol import parse_call, parse_contamination
+from ttabench.cell.stream_spec import parse_stream
+from ttabench.cell.subset_names import DRAW, SUBSETS
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.method.spelling import split_list
-from ttabench.protocol import parse_call, parse_contamination, parse_stream
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
-from ttabench.subset_names import DRAW, SUBSETS
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
 from ttabench.system.files import user_path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ttabench.cell.protocol import Protocol
 from ttabench.method import Method
-from ttabench.protocol import Protocol
 
 __all__ = ["BASELINE", "OFFLINE", "no_pace"]
 

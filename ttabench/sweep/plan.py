@@ -9,6 +9,8 @@ from functools import cache
 from typing import Any
 
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.subset_names import split_subset
 from ttabench.classifier import Architecture, Classifier
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.set_checks import largest_set
@@ -18,10 +20,8 @@ from ttabench.method.settings import configured, label
 from ttabench.models.load_with_warnings import load_with_warnings
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
-from ttabench.protocol import Protocol
 from ttabench.run.gpu import free_gpu_memory
 from ttabench.store.record_values import unreadable
-from ttabench.subset_names import split_subset
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.chosen_methods import MethodChoice
 from ttabench.sweep.exclusions import matching, warn_of_idle

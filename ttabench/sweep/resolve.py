@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ttabench.cell.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
@@ -15,7 +16,6 @@ from ttabench.data.own.doubts import warn_of_doubts
 from ttabench.errors import UserError, counted, unknown
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
-from ttabench.subset_names import SUBSETS, drawn_from, split_subset
 from ttabench.sweep.chosen_methods import MethodChoice, check_methods, choose_methods
 from ttabench.sweep.exclusions import Exclusion, exclusion
 from ttabench.sweep.grid import Grid, Rule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ttabench.cell.subset_names import split_subset
 from ttabench.errors import UserError
 from ttabench.method.spelling import parse_method
-from ttabench.subset_names import split_subset
 from ttabench.sweep.grid import Grid, Rule
 
 PER_CORRUPTION = "per_corruption"

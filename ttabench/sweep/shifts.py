@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ttabench.cell.stream_spec import RAMP, StreamSpec, parse_stream
 from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Dataset
 from ttabench.data.drawn import undrawn
@@ -20,7 +21,6 @@ from ttabench.data.own.set_checks import check_classes, check_count, check_rows,
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import check_measured, severities_here, there
 from ttabench.errors import UserError, unknown
-from ttabench.protocol import RAMP, StreamSpec, parse_stream
 from ttabench.sweep.grid import Grid
 
 CORRUPTS_ITSELF = ("ccc", "ccc_hard")  # streams of clean images that they corrupt

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ttabench.cell import canonical
-from ttabench.plain_text import plain
+from ttabench.errors import plain
 
 DIGITS = 16  # of the checksum: one in 10¹⁹ damaged lines is not detected
 MARK = b',"sum":"'
@@ -36,7 +36,7 @@ def encode(record: dict[str, Any]) -> bytes:
 def decode(line: bytes, *, first_format: bool = False) -> dict[str, Any]:
     """The record of a line without its newline. Raises Damaged if it is wrong or has no checksum.
 
-    Its texts are as `ttabench.plain_text.plain` shows them, so that they can be printed.
+    Its texts are as `ttabench.errors.plain` shows them, so that they can be printed.
 
     first_format   the line is from a file of the first format, which had no checksums.
 

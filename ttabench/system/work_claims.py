@@ -34,8 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from ttabench.errors import UserError
-from ttabench.plain_text import plain
+from ttabench.errors import UserError, plain
 from ttabench.system.files import check_plain
 
 FOLDER = "running"

@@ -16,8 +16,8 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell import spell
-from ttabench.protocol import Protocol
-from ttabench.subset_names import everything
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.missing import Missing

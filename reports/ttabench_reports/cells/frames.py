@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.names import OF_TABLES
 from ttabench.errors import UserError, counted
-from ttabench.protocol import Protocol
 from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.errors import UserError, counted
-from ttabench.plain_text import one_line
+from ttabench.errors import UserError, counted, one_line
 from ttabench.provenance.staleness import UNLIKE_ROW
 from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, OWN, own, shared

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.store.results_folder import PROTOCOL_OF_PLAN
 
 

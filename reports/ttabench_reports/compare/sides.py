@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.errors import UserError, first_of
-from ttabench.plain_text import one_line
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
+from ttabench.errors import UserError, first_of, one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
 from ttabench_reports.cells.frames import PROTOCOL, checked

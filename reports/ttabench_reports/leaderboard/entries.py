@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.places import places, untested_against

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ttabench.cell import canonical
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.subset_names import everything
 from ttabench.errors import counted
-from ttabench.protocol import Protocol
-from ttabench.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ttabench.subset_names import is_subset
+from ttabench.cell.subset_names import is_subset
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups_of_table

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ttabench.subset_names import everything
+from ttabench.cell.subset_names import everything
 from ttabench_reports.cells.frames import PROTOCOL, USUAL
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence import given as had

@@ -11,9 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench.cell.subset_names import everything
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import counted
-from ttabench.subset_names import everything
 from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference
 from ttabench_reports.cells.frames import PROTOCOL, TABLE, USUAL, checked, one_per_cell, unusual

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ttabench.protocol import ALL_STREAMS
+from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.tables.rows import row_of
 from ttabench_reports.tables.table import LABEL, Row

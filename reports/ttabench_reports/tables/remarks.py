@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
 from ttabench.errors import counted, first_of
-from ttabench.protocol import ALL_STREAMS, Protocol
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.frames import PROTOCOL, TABLE
 from ttabench_reports.cells.row_numbers import Numbers

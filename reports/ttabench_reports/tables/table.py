@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.corruptions.names import NATURAL
-from ttabench.protocol import ALL_STREAMS
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.over_stream import Windows

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from ttabench.cell.subset_names import HEAD, drawn_from
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
-from ttabench.subset_names import HEAD, drawn_from
 from ttabench_reports.cells.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench_reports.cells.frames import PROTOCOL, USUAL, differences_in
 from ttabench_reports.words import naming
 
 THERE = "table of protocols"
 Item = tuple[str, Mapping[str, Any]]
-"""(who, the fields of :class:`ttabench.protocol.Protocol` but those that a heading says, and ``arch`` where
-networks may differ)."""
+"""(who, the fields of :class:`ttabench.Protocol` but those that a heading says, and ``arch`` where networks
+may differ)."""
 
 
 def words(items: Sequence[Item], baseline: str = "", images: str = "all images") -> str:
     """``online, batch size 200, …, all images. Batch size 64: TENT, SAR. Offline, 10 epochs: Quantile``.
 
     Common is what most of the items have, field by field. Headings say the fields that an item lacks.
-    `baseline` is that of a ccc stream; `images` is what :func:`ttabench.subset_names.everything` says.
+    `baseline` is that of a ccc stream; `images` is what :func:`ttabench.cell.subset_names.everything` says.
     """
     text, exceptions = _common_and_exceptions(items, baseline, images)
     return ". ".join(

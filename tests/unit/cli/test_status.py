@@ -19,10 +19,10 @@ from tests.unit import other_code
 from tests.unit.conftest import Run
 from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.cli._progress_of import Progress, seconds_left
 from ttabench.cli._table import make_table
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.sweep.agenda import plan_rows

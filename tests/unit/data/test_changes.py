@@ -20,12 +20,12 @@ from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL
 from tests.unit.sweep_processes import NET
 from ttabench import get_dataset
+from ttabench.cell.protocol import Protocol
 from ttabench.data.catalog import foreign_set
 from ttabench.data.files import fingerprint
 from ttabench.data.files.fingerprint import file_sha256, folder_sha256
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UnusableModel
-from ttabench.protocol import Protocol
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.conftest import Run
 from ttabench.api.sweeping import run_sweep
+from ttabench.cell.subset_names import drawn_from, split_subset
 from ttabench.data import catalog
 from ttabench.data.catalog import dataset, foreign_set
 from ttabench.data.dataset import Dataset, Labelled
@@ -24,7 +25,6 @@ from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.provenance import current_code
 from ttabench.run.unchanged_data import file_states
-from ttabench.subset_names import drawn_from, split_subset
 from ttabench.sweep.options import DEFAULTS, make_grid
 from ttabench.sweep.resolve import resolve
 from ttabench_reports.evidence.given import _is_tuned

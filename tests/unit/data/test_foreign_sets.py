@@ -10,6 +10,7 @@ import pytest
 
 from tests.cases import each
 from tests.unit.made_cells import cells
+from ttabench.cell.protocol import Protocol, parse_call, parse_contamination
 from ttabench.data import catalog, foreign
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
@@ -17,7 +18,6 @@ from ttabench.data.foreign import checked_foreign, coded
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UnknownName, UserError
 from ttabench.measure.contamination import foreign_images
-from ttabench.protocol import Protocol, parse_call, parse_contamination
 from ttabench.provenance import current_code
 from ttabench_reports.cells.frames import checked
 

@@ -8,9 +8,9 @@ import torch
 
 from tests.one_set import evaluate
 from tests.unit.data_fakes import clean_images
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import class_by_class
-from ttabench.protocol import Protocol
 
 
 def test_one_class_comes_after_the_other() -> None:

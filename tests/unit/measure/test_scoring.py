@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tests.cases import each
 from tests.one_set import evaluate
 from tests.unit.prepared_methods import ready
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
@@ -32,7 +33,6 @@ from ttabench.method import Batches, Method, Needs
 from ttabench.models.clean_accuracy import clean_accuracy
 from ttabench.nn.pixels import to_tensor
 from ttabench.observe.collapse import alarm_of_counts, effective_number, number_in_draws
-from ttabench.protocol import Protocol
 
 CLASSES = 4
 

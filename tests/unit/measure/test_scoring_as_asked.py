@@ -13,6 +13,7 @@ from tests.cases import each
 from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, Toy, _Config, data, toy
 from tests.unit.prepared_methods import ready
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import foreign_images, interleave
@@ -21,7 +22,6 @@ from ttabench.measure.ordered_batches import arrange
 from ttabench.measure.scoring import autocast
 from ttabench.method import Batches
 from ttabench.observe.calibration import BINS, calibration_bins
-from ttabench.protocol import Protocol
 
 
 class Drawing(Toy):

@@ -24,6 +24,8 @@ from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Toy, toy
 from tests.unit.prepared_methods import ready
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.stream_spec import RAMP
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.fractional import corrupt_between
 from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
@@ -47,7 +49,6 @@ from ttabench.measure.streams.path import Path as StreamPath
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.windows import MOST, window_length, windows
-from ttabench.protocol import RAMP, Protocol
 from ttabench.provenance import Code
 from ttabench.run.stream_of_cell import _path, checkpoint_of, path_key
 

@@ -17,13 +17,13 @@ from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.measure.test_streams import SIZE, Coded, protocol
 from ttabench.cell import Cell
+from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import source_accuracy
 from ttabench.measure.streams.dynamic import DynamicStream, visits
 from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import Point
-from ttabench.protocol import ALL_STREAMS
 from ttabench.provenance import current_code
 from ttabench.run.more_streams import MAKERS, _key, stream_of_any
 from ttabench.store import load_frame

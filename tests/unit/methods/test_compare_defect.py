@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from tests.one_set import evaluate
 from tests.unit.stored_results import CELL, Right, measured
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.data.digits import Digits
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench_methods import tent
 from ttabench_methods.tent import Tent, TentConfig

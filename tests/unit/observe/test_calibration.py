@@ -9,9 +9,9 @@ import torch
 
 from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, data
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.observe.calibration import BINS, calibration_bins
-from ttabench.protocol import Protocol
 from ttabench_methods.source import Source
 from ttabench_reports.cells.calibration import packed, reliabilities, total
 from ttabench_reports.cells.frames import CALIBRATION

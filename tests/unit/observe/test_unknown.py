@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tests.cases import each
 from tests.unit.conftest import Run
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure import scoring
@@ -25,7 +26,6 @@ from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import Parts
 from ttabench.method import Method
 from ttabench.observe.unknown import CERTAINTIES, FIGURES, Certainties, figures, watched
-from ttabench.protocol import Protocol
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import UNKNOWN
 

@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from tests.one_set import evaluate
 from tests.unit.measure.test_scoring import CLASSES, Reads, data
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.observe.label_free_scores import (
@@ -26,7 +27,6 @@ from ttabench.observe.label_free_scores import (
     snd,
     source_accuracy,
 )
-from ttabench.protocol import Protocol
 from ttabench_methods.source import Source
 
 DRAW = torch.Generator().manual_seed(0)

@@ -41,7 +41,7 @@ FRESH = {
         "ttabench.method.contract", ("def bibtex(self) -> str:", "def bibtex(self, wide=3) -> str:"),
     ),
     "a paper": ("ttabench_methods.references", ("2021", "2020")),
-    "words of a caption": ("ttabench.protocol", ('f"batch size {self.batch_size}"', '"batches"')),
+    "words of a caption": ("ttabench.cell.protocol", ('f"batch size {self.batch_size}"', '"batches"')),
     "what a failed cell says": ("ttabench.run.worker", ("trace[-4000:]", "trace[-9000:]")),
     "budget of the disk cache": ("ttabench.run.summary_cache", ("BUDGET_GB = 8.0", "BUDGET_GB = 80.0")),
     "a function that it does not call": (UPDATES, ("1 - momentum)", "2 - momentum)")),
@@ -66,7 +66,9 @@ STALE = {
     "settings that a method shares": ("ttabench.nn.norm_adapter", ("lr", "rate")),
     "a constant of a corruption": ("ttabench.corruptions.constants", ("Fog(1.5, 1.75)", "Fog(1.5, 1.8)")),
     "the other loss": (TENT, ("staticmethod(entropy)", "staticmethod(minimise)")),
-    "the period of resets": ("ttabench.protocol", ("def reset_period(self)", "def reset_period(self, by=2)")),
+    "the period of resets": (
+        "ttabench.cell.protocol", ("def reset_period(self)", "def reset_period(self, by=2)"),
+    ),
     "scoring": ("ttabench.measure.scoring", ("def evaluate(", "def evaluate(_more=0, *, ")),
 }  # fmt: skip
 

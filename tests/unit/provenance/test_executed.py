@@ -73,7 +73,8 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.models.training": "names weights; their hash is in the identity of a result",
     "ttabench.method.unrestored": "refuses methods that a reset does not restore",
     "ttabench.method.spelling": "reads settings; they are in the identity of a result",
-    "ttabench.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
+    "ttabench.cell.stream_spec": "reads streams; what else of it is used while measuring is in the hash",
+    "ttabench.cell.protocol": "refuses protocols; what else of it is used while measuring is in the hash",
     "ttabench.run.results_to_store": "leaves out failures of cells that have a number",
     "ttabench.run.replaced_torch": "refuses methods that replace a part of torch",
     "ttabench.run.shared_folder": "shares work between processes",
@@ -83,7 +84,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.run.cell_run": "collects what is stored of a cell",
     "ttabench.run.more_streams": "calls the roots of the hash, for each kind of long stream",
     "ttabench.run.unchanged_data": "refuses data that changed; they have a fingerprint",
-    "ttabench.subset_names": "names datasets; data have a fingerprint",
+    "ttabench.cell.subset_names": "names datasets; data have a fingerprint",
     "ttabench.run.kept_objects": "keeps objects for the next cell",
 }
 """What runs, is not in the hash, and changes no number → why. Its callees are looked at."""

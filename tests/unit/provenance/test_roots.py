@@ -233,7 +233,7 @@ def test_the_code_of_a_network_is_that_of_all_that_it_imports_from_its_folder(pr
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
     found = files("tent")
     for name in ("nn/batch_norm", "measure/scoring", "measure/ordered_batches", "measure/source_access",
-                 "method/contract", "protocol", "method/saved_state", "measure/contamination",
+                 "method/contract", "cell/protocol", "method/saved_state", "measure/contamination",
                  "classifier/classifier", "data/dataset", "data/digits", "measure/torch_defaults",
                  "corruptions/noise", "models/architectures/resnet", "measure/prepare"):  # fmt: skip
         assert f"ttabench/{name}.py" in found, name

@@ -16,9 +16,9 @@ from tests.unit.made_cells import cells, spoil, with_correctness
 from tests.unit.stored_results import fill
 from tests.unit.tex import compiled
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import NothingToReport
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench_reports import ablation
 from ttabench_reports.cells.missing import Missing

@@ -17,7 +17,7 @@ from tests.unit.made_cells import cells, spoil, where
 from tests.unit.reports.test_compare_fall_tests import draw
 from tests.unit.stored_results import folder, losing
 from ttabench.cell import Cell
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.registry import view
 from ttabench.store import load_frame
 from ttabench.store.record_values import BINS, OF_BINS

@@ -14,8 +14,8 @@ from scipy import stats
 
 from tests.cases import each
 from tests.unit.stored_results import CELL, Right, folder, losing, measured
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.registry import view
 from ttabench.store import Store, load_frame
 from ttabench.system.checked_lines import encode

@@ -24,8 +24,8 @@ from tests.cases import each
 from tests.unit.made_cells import cells, continual, spoil, where
 from tests.unit.stored_results import CELL, fill, folder, measured
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.system.checked_lines import encode
 from ttabench_reports.cells.frames import PROTOCOL, checked

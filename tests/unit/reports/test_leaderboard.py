@@ -19,8 +19,8 @@ from tests.unit.conftest import Run
 from tests.unit.reports.test_page import HOSTILE, Rows
 from tests.unit.stored_results import CELL, Right, fill, measured
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store
 from ttabench_reports import leaderboard

@@ -17,9 +17,9 @@ from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil
 from tests.unit.stored_results import fill, with_accuracy
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.columns import MISSING
 from ttabench.store.record_values import BINS, OF_BINS

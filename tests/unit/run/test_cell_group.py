@@ -16,8 +16,8 @@ import torch
 
 from tests.unit.stored_results import fill
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UnusableModel
-from ttabench.protocol import Protocol
 from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died
 from ttabench.run.kept_objects import WorkerState

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ttabench.cell import Cell, Result
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import Died
 from ttabench.run.results_to_store import failed_before, results_to_store

@@ -38,7 +38,7 @@ def test_an_exception_of_the_method_has_its_file_and_line(cell: Cell) -> None:
 def test_one_inside_a_library_has_the_line_that_called_it(cell: Cell) -> None:
     inside = raised("x = 1\ntorch.nn.functional.conv2d(torch.ones(1), None)")
     assert shown(cell, inside).endswith("(/home/me/mine.py, line 2)")
-    ours = raised("from ttabench.protocol import Protocol\nProtocol(limit=-1)")
+    ours = raised("from ttabench.cell.protocol import Protocol\nProtocol(limit=-1)")
     assert shown(cell, ours).endswith("(/home/me/mine.py, line 2)")
 
 

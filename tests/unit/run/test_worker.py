@@ -20,6 +20,7 @@ from torch import Tensor
 from tests.cases import each
 from tests.unit.measure.test_scoring import CLASSES, Reads
 from ttabench.cell import Cell, Result
+from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
@@ -34,7 +35,6 @@ from ttabench.observe import label_free_scores
 from ttabench.observe.cost import Passes
 from ttabench.observe.few_of_each import few_of_each_alarm
 from ttabench.observe.label_free_scores import sample
-from ttabench.protocol import Protocol
 from ttabench.run import cell_images, worker
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.progress_events import CellProgress

@@ -28,6 +28,7 @@ from tests.unit import data_fakes as fakes
 from tests.unit.made_cells import cells
 from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.sweep_processes import wait_for
+from ttabench.cell.protocol import Protocol
 from ttabench.cli import main as command_line
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
@@ -35,7 +36,6 @@ from ttabench.method.settings import make_config
 from ttabench.method.spelling import split_list
 from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints.cache import PRETRAINED, open_described, read
-from ttabench.protocol import Protocol
 from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.stored_results import CELL, filled, measured
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.contents import Contents, facts
 from ttabench.store.folder_readme import MARK, write_readme

@@ -21,8 +21,7 @@ from tests.unit.data_fakes import clean_images
 from tests.unit.stored_results import CELL, fill
 from ttabench.cell import Result, stored_identity
 from ttabench.data import catalog
-from ttabench.errors import UserError, printable
-from ttabench.plain_text import UNSAFE, lines, one_line, plain
+from ttabench.errors import UNSAFE, UserError, one_line, plain, printable
 from ttabench.store import Store, manifest
 from ttabench.sweep.compute_ratio import FILE, Ratios
 from ttabench.sweep.sweep_file import kept
@@ -192,9 +191,9 @@ def test_a_table_of_cells_in_csv_is_no_other_door(ttabench: Run, folder: Path, t
 
 def test_ordinary_text_stays_as_it_is() -> None:
     for text in ("Zürich – 猫", "tent[lr=0.001]", "std::bad_alloc", "a: b", "mynets:build", "α = 5 %", ""):
-        assert one_line(text) == lines(text) == printable(text) == text
+        assert one_line(text) == printable(text) == text
     assert one_line("a\n  b\tc") == "a b c"
-    assert lines("a\n\tb") == "a\n\tb"
+    assert printable("a\n\tb") == "a\n\tb"
     assert plain({"a": [1, None, {"b\n": "c\x07"}], "traceback": "x\ny"}) == {
         "a": [1, None, {"b ": "c\\x07"}], "traceback": "x\ny",
     }  # fmt: skip

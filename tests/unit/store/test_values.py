@@ -22,9 +22,9 @@ from tests.unit import other_code
 from tests.unit.made_cells import facts
 from tests.unit.stored_results import fill, measured, with_accuracy
 from ttabench.cell import Result, canonical
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError, shortened
 from ttabench.observe.unknown import CERTAINTIES, FIGURES
-from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.store import Store, Writer, load_frame
 from ttabench.store.columns import COLUMNS, COST, OWN, SCORES, own, shared

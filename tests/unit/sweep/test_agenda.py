@@ -11,7 +11,7 @@ import pytest
 from tests.unit import other_code
 from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Cell, Result
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.store import Store
 from ttabench.store.columns import COSTLY_SCORES
 from ttabench.sweep.agenda import make_agenda, record_not_applicable

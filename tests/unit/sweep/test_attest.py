@@ -19,8 +19,8 @@ from torch import Tensor
 from tests.unit.conftest import SMALL, Run
 from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.provenance import roots, staleness
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.unit.stored_results import CELL
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep import typical_costs

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ttabench.cell import Cell
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.sweep.few_batches import notes_on_few_batches
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
-from ttabench.protocol import Protocol
 from ttabench.registry import method
 from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.progress.outlook import _notes

@@ -12,8 +12,8 @@ import pytest
 
 from tests.unit.conftest import Run
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.loggers import name_of, names_of, open_loggers
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Cell
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 from ttabench.store import Store
 from ttabench.sweep.other_inputs import notes_on_other_inputs
 

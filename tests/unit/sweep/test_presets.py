@@ -9,8 +9,8 @@ import pytest
 
 from tests.cases import each
 from tests.unit.conftest import Run
+from ttabench.cell.stream_spec import parse_stream
 from ttabench.errors import UserError
-from ttabench.protocol import parse_stream
 from ttabench.registry import method_names
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.presets import preset_file, presets

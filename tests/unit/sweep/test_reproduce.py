@@ -24,12 +24,12 @@ from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.stored_results import CELL, fill, filled
 from tests.unit.sweep_processes import GRID
 from ttabench.cell import Result
+from ttabench.cell.protocol import Protocol
 from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.measure.streams import source_accuracy
 from ttabench.models.resolve import resolve_model
-from ttabench.protocol import Protocol
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import StoredCode
 from ttabench.run.executors import Died, inline, workers

@@ -8,8 +8,8 @@ import pytest
 
 from tests.cases import each
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
-from ttabench.protocol import Protocol
 from ttabench.sweep.plan import Planned
 from ttabench.sweep.shard import pick_shard, take_shard
 

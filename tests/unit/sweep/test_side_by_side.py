@@ -19,8 +19,8 @@ from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images, labels_for
 from tests.unit.sweep.test_attest import edit_environment
 from ttabench.cell import Cell
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
-from ttabench.protocol import Protocol
 from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.run import worker
 from ttabench.store import Store

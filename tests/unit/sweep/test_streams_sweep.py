@@ -24,12 +24,13 @@ from tests.unit.conftest import Run, sweep_once
 from tests.unit.planning import plan
 from tests.unit.sweep.test_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.stream_spec import parse_stream
 from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.streams import checkpoint, source_accuracy
 from ttabench.measure.streams.images import Point
-from ttabench.protocol import Protocol, parse_stream
 from ttabench.provenance import Code
 from ttabench.run.cell_images import ImagesOfLongStream
 from ttabench.run.worker import Worker

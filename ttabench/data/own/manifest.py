@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ttabench.errors import UserError, shortened
-from ttabench.plain_text import one_line
+from ttabench.errors import UserError, one_line, shortened
 
 MANIFEST = "ttabench.json"
 SUFFIX = "-local"

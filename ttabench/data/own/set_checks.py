@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.corruptions.names import NATURAL, OF_TABLES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders, labelled_files
@@ -21,7 +22,6 @@ from ttabench.data.own.own_image_folders import OwnImageFolders
 from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
-from ttabench.protocol import ALL_STREAMS
 
 __all__ = [
     "check_classes",

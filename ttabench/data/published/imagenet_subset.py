@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ttabench.cell.subset_names import DRAW
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.drawn import balanced_rows
@@ -23,7 +24,6 @@ from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC
 from ttabench.errors import UserError, counted
-from ttabench.subset_names import DRAW
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ttabench.cell.subset_names import drawn_from
 from ttabench.corruptions.names import (
     ALL_CORRUPTIONS,
     CORRUPTIONS,
@@ -45,7 +46,6 @@ from ttabench.data.verify.image_folder_audit import FolderAudit
 from ttabench.data.verify.imagenet_audit import ImageNetAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.errors import UnknownName, UserError, counted
-from ttabench.subset_names import drawn_from
 from ttabench.system.progress import OnProgress, silent
 
 AUDITS: dict[str, type[Audit]] = {

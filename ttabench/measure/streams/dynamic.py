@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import Batch, ImageStream, Part
 from ttabench.measure.streams.images import joined, part_seed
-from ttabench.protocol import Protocol
 
 __all__ = ["DynamicStream", "Visit", "visits"]
 

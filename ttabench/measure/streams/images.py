@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.cell.protocol import Protocol
+from ttabench.cell.stream_spec import RAMP
 from ttabench.corruptions.fractional import corrupt_between
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.measure.image_stream import Batch, ImageStream, Part
-from ttabench.protocol import RAMP, Protocol
 
 
 class Parts(ImageStream):

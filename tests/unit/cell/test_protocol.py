@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import each
-from ttabench.protocol import LARGEST, MODES, RESETS, STREAM_FORMS, Protocol, StreamSpec, parse_call
+from ttabench.cell.protocol import MODES, RESETS, Protocol, parse_call
+from ttabench.cell.stream_spec import LARGEST, STREAM_FORMS, StreamSpec
 
 
 @each(

@@ -1,6 +1,6 @@
 """A cell is one number in a paper's table; a result is that number and how it was measured.
 
-Frozen dataclasses with a stable identity. Of ttabench, only the protocol is imported.
+Frozen dataclasses with a stable identity.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 
 Status = Literal["ok", "failed", "n/a"]
 Scalar = str | int | float | bool | None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cases import each
 from ttabench.cell import Cell, Result, canonical
-from ttabench.protocol import Protocol
+from ttabench.cell.protocol import Protocol
 
 CHANGES = {
     "method": "eata", "config": (("lr", 0.01), ("norms", "batch")), "arch": "cct", "checkpoint": "d" * 64,
