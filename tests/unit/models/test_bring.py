@@ -33,6 +33,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.clean_accuracy import accuracy_warning
+from ttabench.models.external import external_model
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.train_sources import without_normalize
 
@@ -292,6 +293,20 @@ def test_weights_that_were_trained_here_and_brought_too_are_described_as_trained
     assert found is not None
     assert found.path.name == "b.json"
     assert cache.with_hash("squares-c", ["cct"], "c" * 64) is None
+
+
+def test_weights_that_were_trained_here_too_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, squares = tmp_path / "mine.pth", Squares()
+    torch.save(small().net.state_dict(), file)
+    first = bring("cvt_2_4", squares, checkpoint=file)
+    (described,) = cache.folder(squares.name).glob("*.json")
+    names = ("arch", "dataset", "weights", "sha256", "mean", "std", "clean_accuracy")
+    kept = {name: json.loads(described.read_text())[name] for name in names}
+    described.with_name("cvt_2_4-fast-1.json").write_text(json.dumps({**kept, "recipe": {"name": "fast"}}))
+    monkeypatch.setattr(external_model, "predictions", lambda *rest: pytest.fail("measured again"))
+    assert bring("cvt_2_4", squares, checkpoint=file).note == first.note
 
 
 def test_normalisation_is_part_of_the_identity(tmp_path: Path) -> None:

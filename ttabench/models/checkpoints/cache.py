@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Described",
     "Loaded",
+    "of_weights",
     "open_described",
     "plot_curve",
     "read",

@@ -104,9 +104,12 @@ class ExternalModel(Model):
         test_hash, claimed = data_hash(test), self.claimed_accuracy
         # The accuracy of the same weights is another one after a change of the network's code.
         measured = {"test_data": test_hash, "claimed": claimed, "code": network_code(self.name)}
-        kept = self.recall(sha256)
-        if kept and all(kept.note.get(name, "") == value for name, value in measured.items()):
-            return kept
+        weights = cache.of_weights({"sha256": sha256, **identity})
+        for each in cache.with_weights(self.dataset.name, self.aliases, weights):
+            same = {"sha256": sha256, **measured}
+            if all(each.note.get(name, "") == value for name, value in same.items()):
+                self.as_noted(kept := cache.open_described(each, self.build))
+                return kept
         classifier.to(device)
         with following(classifier, f"clean images for {self}", test.images.nbytes, progress):
             guesses = predictions(classifier, test, device)
