@@ -878,7 +878,7 @@ def test_every_net_has_dropout_and_stochastic_depth(net: Classifier, kind: type[
 
 
 def test_the_nets_are_the_same_every_time_whatever_happens_to_those_before() -> None:
-    hooks = ("_forward_pre_hooks",)  # torch counts all hooks of a process
+    hooks = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")  # torch counts all hooks of a process
     first = snapshot(changed := nets(), hooks)
     for net in changed.values():
         for tensor in [*net.parameters(), *net.buffers()]:

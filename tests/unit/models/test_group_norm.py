@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -29,16 +31,19 @@ def test_the_gradient_of_the_weights_does_not_depend_on_the_memory_format() -> N
     found = []
     for memory_format in (torch.contiguous_format, torch.channels_last):
         norm.zero_grad()
-        net(batch().contiguous(memory_format=memory_format)).square().sum().backward()
+        loss = net(batch().contiguous(memory_format=memory_format)).square().sum()
+        alone = torch.autograd.grad(loss, list(norm.parameters()), retain_graph=True)
+        loss.backward()
         found.append([p.grad.clone() for p in norm.parameters() if p.grad is not None])
+        assert all(map(torch.equal, alone, found[-1]))
     assert len(found[0]) == 2
     torch.testing.assert_close(found[0], found[1])
 
 
-@each("method", ["tent", "roid", "spa"])
+@each("method", ["tent", "roid", "spa", "eata"])
 def test_methods_learn_on_a_network_of_your_own(method: str) -> None:
-    model = network()
-    adapted = ttabench.adapt(model, method, image_size=16)
+    model, source = network(), [batch()] if method == "eata" else None
+    adapted = ttabench.adapt(model, method, image_size=16, source=source)
     logits = adapted(batch().contiguous(memory_format=torch.channels_last))
     assert np.isfinite(logits.detach().numpy()).all()
     assert not any(module._forward_pre_hooks for module in model.modules())  # the user's network is as it was
@@ -49,3 +54,35 @@ def test_a_second_guard_changes_nothing() -> None:
     guard_group_norm(net)
     guard_group_norm(net)
     assert len(net.get_submodule("1")._forward_pre_hooks) == 1
+
+
+class Named(nn.Module):
+    """Computes group norm, and is of no class that ttabench knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma, self.beta = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.group_norm(x, 2, self.gamma, self.beta)
+
+
+class ByKeyword(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.norm(input=self.conv(input=x)).relu().mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def own() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), Named(), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
+    return ttabench.name_norm_layers(nn.Sequential(*layers), "Named", image_size=16)
+
+
+@each("make", [own, ByKeyword])
+def test_layers_that_are_named_or_called_by_keyword_learn_too(make: Any) -> None:
+    adapted = ttabench.adapt(make(), "tent", image_size=16)
+    assert adapted(batch().contiguous(memory_format=torch.channels_last)).isfinite().all()

@@ -14,10 +14,13 @@ from ttabench.classifier.norm_layers import norm_kind
 from ttabench.errors import UserError, counted
 from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 
-__all__ = ["Lookalikes", "left_out", "lookalikes", "named_norms"]
+__all__ = ["NAMED", "Lookalikes", "left_out", "lookalikes", "named_norms"]
 
 IMAGES, SEED = 2, 3
 SCALE, ROUNDING = 4.0, 1e-2  # a norm layer gives the same output for SCALE times its input
+
+NAMED = "_ttabench_named"
+"""An attribute of the classes of layers that a user has named."""
 
 Lookalikes = dict[str, nn.Module]
 """Layers by their names."""
@@ -100,7 +103,7 @@ def _become_norm(name: str, layer: nn.Module, output: Tensor | None) -> None:
             f"{name} ({own.__name__}) gives outputs of shape {tuple(output.shape)} for {channels} channels; "
             "expected (B, C, H, W), or channels last."
         )
-    body: dict[str, Any] = {"replaces": own.__name__}
+    body: dict[str, Any] = {"replaces": own.__name__, NAMED: True}
     for role, parameter in roles.items():
         if role != parameter:
             layer._parameters[role] = layer._parameters.pop(parameter)
