@@ -38,7 +38,6 @@ from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
-from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import measured, source_forward
 from ttabench.observe.decline import Course
@@ -293,7 +292,7 @@ class Worker:
                 f"the cache no longer has the weights {cell.checkpoint[:12]} of {cell.arch} on "
                 f"{cell.dataset}; run the sweep again"
             )
-        guard_group_norm(loaded.classifier.to(self.device).eval())
+        loaded.classifier.to(self.device).eval()
         return loaded
 
     def dataset(self, name: str) -> Dataset:

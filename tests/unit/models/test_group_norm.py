@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 import ttabench
 from tests.cases import each
+from ttabench.classifier import Classifier
+from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.models.soundness.group_norm import guard_group_norm
+from ttabench.registry import method as find
+from ttabench.run.prepared_method import prepared_method
 
 
 def network() -> nn.Module:
@@ -54,6 +58,20 @@ def test_a_second_guard_changes_nothing() -> None:
     guard_group_norm(net)
     guard_group_norm(net)
     assert len(net.get_submodule("1")._forward_pre_hooks) == 1
+
+
+def test_a_network_whose_own_layout_has_the_channels_last_is_tried_for_gradients() -> None:
+    """Its layers give such outputs for every image. Torch ended the process of `adapt` and `sweep`."""
+    net = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert gradient_problem(Classifier(net, last="5"), 16) == ""
+    assert ttabench.adapt(net, "tent", image_size=16)(batch()).isfinite().all()
+
+
+def test_figures_and_comparisons_of_code_prepare_methods_that_can_learn() -> None:
+    cls: Any = find("tent")
+    nothing: Any = None
+    method = prepared_method(cls, Classifier(network(), last="5"), cls.Config(norms="all"), 0, nothing, "cpu")
+    assert method.adapt(batch().contiguous(memory_format=torch.channels_last)).isfinite().all()
 
 
 class Named(nn.Module):

@@ -15,6 +15,7 @@ from torch.autograd.graph import Node
 from ttabench.errors import UserError, counted, out_of_memory
 from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
+from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.models.soundness.noise import gpus_of, noise_for
 from ttabench.nn import norm_affine, on_output
 
@@ -49,6 +50,7 @@ def gradient_problem(classifier: nn.Module, image_size: int) -> str:
     Norm layers are tried, or all parameters if there are none.
     """
     model = copy.deepcopy(classifier).eval().requires_grad_(False)
+    guard_group_norm(model)
     try:
         norm_affine(model)
     except UserError:
