@@ -22,6 +22,7 @@ from ttabench.measure.torch_defaults import default_kernels, default_modes
 from ttabench.method import Method, Needs
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.models.checkpoints.weights import check_finite
+from ttabench.models.external.image_norms import name_image_norms
 from ttabench.models.returned_logits import as_classifier
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.gradient_flow import check_learning, gradient_problem
@@ -103,6 +104,7 @@ def adapt(
         if "pickle" not in str(failure):
             raise
         raise UserError(f"{name} cannot be copied ({failure}), and a method works on a copy.") from None
+    name_image_norms(adapted.method.model)
     guard_group_norm(adapted.method.model)
     adapted._rate_given = RATE in settings
     with adapted._generator.used(), seeded_generators(seed), explained(), even_threads(classifier):

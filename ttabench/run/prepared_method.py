@@ -12,6 +12,7 @@ from ttabench.measure.prepare import prepared
 from ttabench.measure.source_access import KeptSummaries, SourceImages
 from ttabench.method import Method
 from ttabench.method.unrestored import unrestored
+from ttabench.models.external.image_norms import name_image_norms
 from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.run.other_generators import seeded_generators
 from ttabench.run.summary_cache import NoMemo
@@ -34,12 +35,14 @@ def prepared_method(
     access  how the training images are read.
     cache   source summaries that are kept on disk.
 
-    The layers of `classifier` get hooks, see :func:`guard_group_norm`; it is not changed otherwise.
+    Norm layers of `classifier` are named and get hooks, see :func:`name_image_norms` and
+    :func:`guard_group_norm`; it is not changed otherwise.
 
     Raises UserError where a reset could not restore the method.
     """
     needs = cls.needs_of(config)
     source: Any = access(lambda: dataset.train().images, needs, device, NoMemo(), cache)
+    name_image_norms(classifier)
     guard_group_norm(classifier)
     with seeded_generators(seed):
         method = prepared(cls, classifier, config, seed, DeclaredSource(source, needs))
