@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import torch
@@ -61,17 +61,8 @@ class Adapted(nn.Module):
         self._check(x)
         if not len(x):
             return self._no_logits(x)
-        try:
-            with (
-                learning(), self._generator.used(), self._of_size(x), explained(),
-                even_threads(self.method.model),
-            ):  # fmt: skip
-                logits = self.method.adapt(_tracked(x))
-        except CheckpointError:
-            raise UserError(
-                f"{self.method.name} cannot work with gradient checkpointing, which repeats parts of a "
-                "forward pass in another way; switch it off in the network."
-            ) from None
+        with self._running(x):
+            logits = self.method.adapt(_tracked(x))
         self._follow()
         return logits
 
@@ -80,8 +71,23 @@ class Adapted(nn.Module):
         self._check(x)
         if not len(x):
             return self._no_logits(x)
-        with learning(), self._generator.used(), self._of_size(x):
+        with self._running(x):
             return self.method.predict(_tracked(x))
+
+    @contextmanager
+    def _running(self, x: Tensor) -> Iterator[None]:
+        """Where the method runs on images. A prediction can need gradients too: MEMO adapts to each image."""
+        try:
+            with (
+                learning(), self._generator.used(), self._of_size(x), explained(),
+                even_threads(self.method.model),
+            ):  # fmt: skip
+                yield
+        except CheckpointError:
+            raise UserError(
+                f"{self.method.name} cannot work with gradient checkpointing, which repeats parts of a "
+                "forward pass in another way; switch it off in the network."
+            ) from None
 
     def _of_size(self, x: Tensor) -> AbstractContextManager[None]:
         return of_size(x.shape[2], x.shape[3], self._image_size)

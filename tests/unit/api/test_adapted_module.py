@@ -69,6 +69,7 @@ def test_one_thread_computes_gradients_that_would_overwrite_memory_in_several(x:
         adapted = ttabench.adapt(net, "rmt", source=[x, x.flip(0)])
         adapted(x)
         ttabench.evaluate(adapted, clean_images(16), labels_for(16, 10))
+        ttabench.adapt(net, "memo", views=2).predict(x[:1])  # by a step on its views
         assert (seen, torch.get_num_threads()) == ({1}, 4)
     finally:
         torch.set_num_threads(before)
