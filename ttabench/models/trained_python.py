@@ -9,6 +9,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.models.architectures.names import Member
 from ttabench.models.external.python_path import PythonModel
 from ttabench.models.model import Model
+from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.recipes import PYTHON
 from ttabench.provenance.modules import module_file, network_modules
@@ -34,7 +35,9 @@ class TrainedPython(TrainedModel):
         self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
     def build(self) -> Classifier:
-        return self.path.build()
+        classifier = self.path.build()
+        guard_group_norm(classifier)  # the user may have frozen the layers before one
+        return classifier
 
 
 def _code(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.cases import each
 from tests.unit.conftest import Run
@@ -35,6 +36,11 @@ def nets(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pa
         "    return nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(),\n"
         "                         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, num_classes))\n"
         "def broken(num_classes): return nn.Flatten()\n"
+        "def frozen_stem(num_classes):\n"
+        "    net = build(num_classes)\n"
+        "    net[0].requires_grad_(False)\n"
+        "    net[1] = nn.GroupNorm(2, 8)\n"
+        "    return net\n"
         "class Wrapper(nn.Module):\n"
         "    def __init__(self, num_classes):\n"
         "        super().__init__()\n"
@@ -46,6 +52,16 @@ def nets(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pa
     monkeypatch.delitem(sys.modules, "ownnets", raising=False)
     module_file.cache_clear()  # the module is in another folder for each test
     return file
+
+
+def test_group_norm_learns_behind_frozen_layers(nets: Path) -> None:
+    """Torch ends the process without the guard."""
+    model = resolve_trainable("ownnets:frozen_stem", Bars(), epochs=1)
+    train(model.plan, Bars())
+    net = model.build().net
+    x = torch.rand(4, 3, 16, 16).contiguous(memory_format=torch.channels_last)
+    net(x).sum().backward()
+    assert [p.grad is None for p in net.parameters()] == [True, True, False, False, False, False]
 
 
 @each("name", ["resnet18_w8", "cct_2_3x2_32", "vit_6_4_32", "resnet20"])
