@@ -48,13 +48,11 @@ class Paired:
         }
         whole = {column: set(range(len(rows))) for column in columns}
         for corruption in single:
-            values = np.zeros((len(rows), len(seeds), n), np.uint8)
-            known = set()
-            for k, row in enumerate(rows):
-                packed = _packed(row, corruption, seeds, n)
-                if packed is not None:
-                    values[k] = np.unpackbits(packed, axis=1, count=n)
-                    known.add(k)
+            packed = [_packed(row, corruption, seeds, n) for row in rows]
+            known = {k for k, bits in enumerate(packed) if bits}
+            size = len(seeds) * ((n + 7) // 8)
+            joined = np.frombuffer(b"".join([bits or bytes(size) for bits in packed]), np.uint8)
+            values = np.unpackbits(joined.reshape(len(rows), len(seeds), -1), axis=2, count=n)
             for column in columns:
                 if column == (corruption,):
                     self._keep(column, rows, known, seeds, values)
@@ -76,7 +74,8 @@ class Paired:
         chosen = sorted(known)
         if chosen:
             places = {id(rows[k]): at for at, k in enumerate(chosen)}
-            self._moments.setdefault(column, []).append((places, stats.Moments(values[chosen])))
+            of_chosen = values if len(chosen) == len(rows) else values[chosen]  # which copies them
+            self._moments.setdefault(column, []).append((places, stats.Moments(of_chosen)))
         for k in chosen if column == self._first else ():
             if rows[k].about["seed_names"] == seeds:
                 self._right[id(rows[k])] = values[k].sum(axis=0, dtype=smallest)
@@ -144,15 +143,15 @@ def _has(row: Row, seeds: tuple[int, ...]) -> bool:
     return not row.about["held_out"] and set(seeds) <= set(stored)
 
 
-def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> NDArray[np.uint8] | None:
-    """Packed correctness (seeds, bytes); None unless every seed has it."""
+def _packed(row: Row, corruption: str, seeds: tuple[int, ...], n: int) -> bytes:
+    """Packed correctness, seed after seed; b"" unless every seed has it."""
     bits = row.correct.get(corruption, {})
     stored = row.about["seed_names"]
     wanted = [bits.get(seed if seed in bits or len(stored) > 1 else stored[0], b"") for seed in seeds]
     size = (n + 7) // 8
     if set(stored) - set(bits) or any(len(b) != size for b in wanted):
-        return None
-    return np.frombuffer(b"".join(wanted), np.uint8).reshape(len(seeds), size)
+        return b""
+    return b"".join(wanted)
 
 
 def with_baselines(rows: Iterable[Row]) -> list[Row]:

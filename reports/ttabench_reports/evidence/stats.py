@@ -163,12 +163,13 @@ class Spread:
         x = np.asarray(values, dtype=float)
         if x.ndim != 2 or x.shape[1] < 2:
             raise ValueError(f"values have shape {x.shape}; expected (seeds, n) with n of at least 2")
-        return cls.from_moments(x.sum(axis=1), x @ x.T, x.shape[1])
+        products = x @ x.T
+        return cls.from_moments(x.sum(axis=1), products.sum(), np.trace(products), x.shape[1])
 
     @classmethod
-    def from_moments(cls, sums: NDArray[np.float64], products: NDArray[np.float64], n: int) -> Spread:
-        """From the sums over n images (seeds,) and of products (seeds, seeds)."""
-        mean, plain, images, by_seed = (float(value) for value in _components(sums, products, n))
+    def from_moments(cls, sums: NDArray[np.float64], across: Any, within: Any, n: int) -> Spread:
+        """From the sums over n images (seeds,) and of products, see :class:`Moments`."""
+        mean, plain, images, by_seed = (float(value) for value in _components(sums, across, within, n))
         return cls(mean, math.sqrt(plain), math.sqrt(images), math.sqrt(by_seed), n, len(sums))
 
     def p_value(self) -> float:
@@ -197,24 +198,27 @@ class Spread:
 class Moments:
     """Sums and products of the values of several methods on the same images, for paired tests.
 
-    values  (methods, seeds, n), such as 0 and 1 for wrong and right, or counts of corruptions. Whole numbers
-            up to 15 are summed exactly.
+    values  (methods, seeds, n): whole numbers such as 0 and 1 for wrong and right, or counts of corruptions.
+            They are summed exactly.
+    sums    (methods, seeds), over the images.
+    across  (methods, methods): of the products of each seed of one with each seed of the other, over all.
+    within  (methods, methods): of the products of the same seed.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
-        methods, seeds, n = values.shape
-        flat: NDArray[Any] = values.reshape(methods * seeds, n)
-        self.n = n
-        if flat.dtype == np.uint8 and flat.max(initial=0) <= 1 and hasattr(np, "bitwise_count"):  # NumPy 2
-            products = _both_right(flat)
-            sums = products.diagonal()  # 1² is 1
+        methods, seeds, self.n = values.shape
+        most = int(values.max(initial=0))
+        if values.dtype == np.uint8 and most <= 1 and hasattr(np, "bitwise_count"):  # NumPy 2
+            packed = np.packbits(values, axis=2)
+            words = np.pad(packed, ((0, 0), (0, 0), (0, -packed.shape[2] % 8))).view(np.uint64)
+            self.sums = np.bitwise_count(words).sum(axis=2).astype(float)
+            self.within = _both_right(words.reshape(methods, -1))
         else:
-            flat = flat.astype(np.float32 if n <= 65_536 else np.float64)
-            products = (flat @ flat.T).astype(float)
-            sums = (flat @ np.ones(n, flat.dtype)).astype(float)
-        self.sums = sums.reshape(methods, seeds)
+            self.sums = values.sum(axis=2).astype(float)
+            self.within = _products(values.reshape(methods, -1), most)
+        over_seeds = values.sum(axis=1, dtype=np.min_scalar_type(seeds * most))
+        self.across = _products(over_seeds, seeds * most) if seeds > 1 else self.within
         self._totals: list[float] = self.sums.sum(axis=1).tolist()
-        self.products = products.reshape(methods, seeds, methods, seeds)
 
     def is_lower(self, method: int, other: int) -> bool:
         """Whether the mean of a method's values is below the other's."""
@@ -223,55 +227,66 @@ class Moments:
     def spread(self, method: int, minus: int | None = None) -> Spread:
         """Of a method's values, or of its differences from another's."""
         if minus is None:
-            return Spread.from_moments(self.sums[method], self.products[method, :, method], self.n)
-        p, (a, b) = self.products, (method, minus)
-        products = p[a, :, a] - p[a, :, b] - p[b, :, a] + p[b, :, b]
-        return Spread.from_moments(self.sums[a] - self.sums[b], products, self.n)
+            own = self.across[method, method], self.within[method, method]
+            return Spread.from_moments(self.sums[method], *own, self.n)
+        return Spread.from_moments(self.sums[method] - self.sums[minus], *self._of(method, minus), self.n)
 
     def p_values(self, method: int, others: Sequence[int]) -> NDArray[np.float64]:
         """:meth:`Spread.p_value` of a method's differences from each of `others`: (others,)."""
-        p, (a, b) = self.products, (method, list(others))
-        both = p[a][:, b].swapaxes(0, 1)
-        products = p[a, :, a] - both - both.swapaxes(1, 2) + p[b, :, b]
-        mean, _, images, by_seed = _components(self.sums[a] - self.sums[b], products, self.n)
+        a, b = method, np.array(others, int)
+        mean, _, images, by_seed = _components(self.sums[a] - self.sums[b], *self._of(a, b), self.n)
         return _p_values(mean, np.sqrt(images), np.sqrt(by_seed), self.n, self.sums.shape[1])
+
+    def _of(self, a: int, b: Any) -> tuple[Any, Any]:
+        """`across` and `within` of the differences of a method from another, or from each of others."""
+        across, within = (p[a, a] - 2 * p[a, b] + p[b, b] for p in (self.across, self.within))
+        return across, within
 
     def discordant(self, method: int, other: int | Sequence[int]) -> tuple[Any, Any]:
         """How many images only `method`, and only the other (or each of others), got right.
 
-        Of values 0 and 1, in the first seed.
+        Of values 0 and 1 of a single seed.
         """
-        p, (a, b) = self.products, (method, other)
-        both = p[a, 0, b, 0]
-        return p[a, 0, a, 0] - both, p[b, 0, b, 0] - both
+        p, (a, b) = self.within, (method, other)
+        return p[a, a] - p[a, b], p[b, b] - p[a, b]
 
 
-def _both_right(values: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """``values @ values.T`` of 0 and 1 (rows, n), counted in bits: in half the time of a matrix product."""
-    packed = np.packbits(values, axis=1)
-    words = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+def _products(values: NDArray[Any], most: int) -> NDArray[np.float64]:
+    """``values @ values.T`` of whole numbers (rows, n) up to `most`, exactly."""
+    exact: NDArray[Any] = values.astype(np.float32 if values.shape[1] * most**2 < 1 << 24 else np.float64)
+    products: NDArray[np.float64] = (exact @ exact.T).astype(float)
+    return products
+
+
+def _both_right(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """How many bits two of these rows (rows, words) have in common: in half the time of a matrix product.
+
+    In blocks of four rows: all pairs at once would leave the cache, and calls for each row take time.
+    """
     counts = np.empty((len(words), len(words)))
-    for k, word in enumerate(words):
-        counts[k, : k + 1] = counts[: k + 1, k] = np.bitwise_count(words[: k + 1] & word).sum(axis=1)
+    for start in range(0, len(words), 4):
+        block, before = slice(start, start + 4), slice(start + 4)
+        both = np.bitwise_count(words[before, None] & words[block]).sum(axis=2, dtype=np.uint32)
+        counts[before, block], counts[block, before] = both, both.T
     return counts
 
 
 def _components(
-    sums: NDArray[np.float64], products: NDArray[np.float64], n: int
+    sums: NDArray[np.float64], across: Any, within: Any, n: int
 ) -> tuple[NDArray[np.float64], ...]:
     """Mean, and its variances: plain, of images, of seeds (see :class:`Spread`).
 
-    From sums over n images (…, seeds) and sums of products (…, seeds, seeds).
+    From sums over n images (…, seeds) and sums of products (…,), see :class:`Moments`.
     """
     seeds = sums.shape[-1]
     mean = sums.sum(axis=-1) / (seeds * n)
     # Of means over seeds.
-    squares_image = np.maximum(products.sum(axis=(-2, -1)) / seeds**2 - n * mean**2, 0.0)
+    squares_image = np.maximum(across / seeds**2 - n * mean**2, 0.0)
     plain = squares_image / (n - 1) / n
     if seeds < LEAST_SEEDS:
         return mean, plain, plain, np.zeros_like(plain)
     squares_seed = np.maximum(((sums / n) ** 2).sum(axis=-1) - seeds * mean**2, 0.0)
-    total = np.maximum(np.trace(products, axis1=-2, axis2=-1) - seeds * n * mean**2, 0.0)
+    total = np.maximum(within - seeds * n * mean**2, 0.0)
     rest = np.maximum(total - seeds * squares_image - n * squares_seed, 0.0) / ((seeds - 1) * (n - 1))
     return mean, plain, np.maximum(plain - rest / (n * seeds), 0.0), squares_seed / (seeds - 1) / seeds
 
@@ -287,8 +302,8 @@ def _p_values(
     from scipy.special import stdtr
 
     p: NDArray[np.float64] = (mean == 0).astype(float)
-    of_images = (error_images > 0) & (error_seeds == 0)
-    p[of_images] = 2 * stdtr(n_images - 1, -np.abs(mean[of_images]) / error_images[of_images])
+    if (of_images := (error_images > 0) & (error_seeds == 0)).any():
+        p[of_images] = 2 * stdtr(n_images - 1, -np.abs(mean[of_images]) / error_images[of_images])
     if len(both := np.flatnonzero(error_seeds)):
         levels, by_image, by_seed = _reach(n_images - 1, n_seeds - 1)
         distance, of_image, of_seed = (x[both, None] for x in (np.abs(mean), error_images, error_seeds))
