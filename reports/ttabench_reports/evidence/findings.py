@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.evidence import stats
@@ -172,8 +171,9 @@ def ranks(group: Sequence[Row], table: Table) -> list[tuple[Row, NDArray[np.floa
     able = [row for row in group if all(map(row.complete, table.main))]
     if len(able) < 2:
         return []
-    values = pd.DataFrame([[row.printed(column) for column in table.main] for row in able])
-    return list(zip(able, values.rank(ascending=False).to_numpy(float), strict=True))
+    values = np.array([[row.printed(column) for column in table.main] for row in able])
+    higher, equal = (of(values, values[:, None]).sum(axis=1) for of in (np.greater, np.equal))
+    return list(zip(able, higher + (equal + 1) / 2, strict=True))
 
 
 def _ranks(group: Sequence[Row], table: Table, by_row: dict[int, Finding]) -> None:
