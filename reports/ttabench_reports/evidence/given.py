@@ -16,6 +16,9 @@ from ttabench_reports.words.unset_settings import settings_of
 
 _COUNTS = ("source_images", "source_features", "fisher_images")
 """Settings that say how much of the source data a method takes; 0 = all there is."""
+_TOLD_BY = ("base", "mode", "batch_size", "epochs", "method", "config", "dataset", "measured", "source_data",
+            "source_used", "about_method")  # fmt: skip
+"""The parts of a row's `about` that say what its method was given."""
 _KINDS = {"features": "F", "images": "I", "statistics": "S"}
 LEGEND = (
     "Given: what a method sees of the source data: features (F), images (I) or statistics (S), with the "
@@ -80,6 +83,13 @@ def rows_given(tables: Iterable[Table]) -> Iterator[Row]:
 
 def given(about: Mapping[str, Any]) -> Given:
     """What the method of a row was given, from the row's `about` (see :class:`table.Row`)."""
+    return _given(tuple([(name, about[name]) for name in _TOLD_BY if name in about]))
+
+
+@lru_cache(maxsize=4096)
+def _given(told: tuple[tuple[str, Any], ...]) -> Given:
+    """:func:`given`, found once for the many rows and sheets that say the same."""
+    about = dict(told)
     config = stored_settings(about.get("config", ""))
     offline = about["mode"] == "offline"
     known = method_facts(str(about.get("about_method", "")))
@@ -128,7 +138,6 @@ def _count(value: Any) -> int:
     return value if type(value) is int and value > 0 else 1
 
 
-@lru_cache(maxsize=4096)
 def _is_tuned(chosen: str, dataset: str) -> bool:
     """Whether a part of the text says so; one that begins ``On digits-c`` is about that dataset alone."""
     parts = [part.strip() for part in re.split(r"[;.] ", chosen) if _affirms(part)]
