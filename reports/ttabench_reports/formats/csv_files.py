@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype
 
@@ -141,18 +142,24 @@ def as_csv(frame: pd.DataFrame) -> Iterator[str]:
 
 def _fields(column: pd.Series[Any]) -> list[str]:
     """The fields of a column, empty where it has no value; a single one where all are the same."""
-    absent = column.isna()
-    if absent.all():
-        return [""]
+    if column.dtype in ("int64", "float64"):
+        numbers = column.to_numpy()
+        places, distinct = pd.factorize(numbers.view("int64"))  # 0.0 and -0.0 are equal
+        texts = ["" if value != value else str(value) for value in distinct.view(numbers.dtype).tolist()]
+        if len(texts) > 1:
+            texts = np.array(texts, object)[places].tolist()
+        return texts
     keys = values = column.tolist()
-    if column.dtype == float:
-        keys = column.to_numpy().view("int64").tolist()  # 0.0 and -0.0 are equal
-    elif column.dtype == object:
+    if column.dtype == object:
         keys = [*map(repr, values)]  # 1 and True are equal
-    fields = {key: _quoted(str(inert(value))) for key, value in dict(zip(keys, values, strict=True)).items()}
-    if absent.any():
-        fields |= dict.fromkeys(itertools.compress(keys, absent), "")
+    fields = {key: _field(value) for key, value in dict(zip(keys, values, strict=True)).items()}
     return [*fields.values()] if len(fields) == 1 else [*map(fields.__getitem__, keys)]
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(inert(value))
+    return "" if pd.isna(value) else _quoted(str(value))
 
 
 def _quoted(field: str) -> str:
