@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from struct import Struct
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from ttabench.store.record_values import BINS, OF_BINS
 from ttabench_reports.cells.frames import CALIBRATION
+
+_BINS = Struct(f"{len(OF_BINS) * BINS}d")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Reliability:
 
 def packed(bins: Mapping[str, Sequence[float]]) -> bytes:
     """The bins of a cell as float64 (OF_BINS, BINS), in a sixth of the memory; b"" of none."""
-    return array("d", [number for key in OF_BINS for number in bins[key]]).tobytes() if bins else b""
+    return _BINS.pack(*chain.from_iterable([bins[key] for key in OF_BINS])) if bins else b""
 
 
 def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:

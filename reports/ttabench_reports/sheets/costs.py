@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from ttabench.provenance.staleness import attested_note
 from ttabench_reports.cells import costs_apart
@@ -45,7 +44,7 @@ def cost(report: Report) -> Sheet | None:
     def line(table: Table, row: Row, first: bool) -> Line:
         model, name, given = notes.names([row], model=first)
         said = filter(None, (costs.lacks(row), costs.doubt(row)))
-        name = replace(name, marks=name.marks + "".join(map(notes.mark, said)))
+        name = name._replace(marks=name.marks + "".join(map(notes.mark, said)))
         accuracy = notes.accuracy(row, table, ranked=False)
         missing = "" if row.about["measured"] else row.words.get(MEAN, "")
         numbers = [words.known(text or missing, small=not text) for text in _texts(row)]

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Emphasis = Literal["", "best", "second"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry, in plain text (Unicode).
 
     after  printed small behind the text, e.g. ``±0.3``.
@@ -136,7 +135,7 @@ class Sheet:
 
         def cut(line: Line) -> list[Entry]:
             kept = zip(line, spans(*[cell.span for cell in line]), strict=True)
-            return [cell if cell.span == span else replace(cell, span=span) for cell, span in kept if span]
+            return [cell if cell.span == span else cell._replace(span=span) for cell, span in kept if span]
 
         groups = [
             Group(g.heading, [[cut(line) for line in block] for block in g.blocks]) for g in self.groups

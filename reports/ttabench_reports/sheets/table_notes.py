@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ttabench_reports.evidence.places import places_of_table, untested
 from ttabench_reports.sheets import words
@@ -46,7 +45,7 @@ class TableNotes:
         texts = "; ".join(dict.fromkeys(cell.text for cell in given))  # data sets have their own numbers
         arch = Entry(naming.arch(rows[0].arch) if model else "")
         method = Entry(rows[0].plain_name, marks=self._shared(rows))
-        return [arch, method, replace(given[0], text=texts)]
+        return [arch, method, given[0]._replace(text=texts)]
 
     def accuracy(self, row: Row, table: Table, *, ranked: bool = True, line: Sequence[Row] = ()) -> Entry:
         """The mean of a row. In a `line` of several, with the marks of the row that not all of them have."""
@@ -54,7 +53,7 @@ class TableNotes:
         shared = self._shared(line or [row])
         of_mean = self.of_mean(row, table) if ranked else self.letters(row, MEAN)
         marks = "".join(mark for mark in self.of_row(row) if mark not in shared) + of_mean
-        return cell if cell.marks == marks else replace(cell, marks=marks)
+        return cell if cell.marks == marks else cell._replace(marks=marks)
 
     def of_row(self, row: Row) -> str:
         """The marks that are about a whole row."""

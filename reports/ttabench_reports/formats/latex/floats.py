@@ -133,7 +133,8 @@ def _cell(cell: Entry, head: Head, label: int) -> str:
         text = f"{{\\scriptsize {text}}}"
     if cell.after:
         text += f"{{\\scriptsize {escape(cell.after)}}}"
-    text += "".join(map(_mark, cell.marks))
+    if cell.marks:
+        text += "".join(map(_mark, cell.marks))
     if cell.span > 1:
         return f"\\multicolumn{{{cell.span}}}{{{'l' if cell.left else 'r'}}}{{{text}}}"
     if head.align == "p" and cell.text:

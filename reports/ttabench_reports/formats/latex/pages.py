@@ -105,8 +105,10 @@ class _Cluster:
 
 
 def _clusters(sheet: Sheet, form: Form, blocks: int) -> Iterator[_Cluster]:
+    texts = [(place, head) for place, head in enumerate(sheet.heads) if head.align != "r"]
+
     def height_of(lines: Sequence[Line]) -> float:
-        return blocks * sum(_line_height(line, sheet.heads, LABEL_WIDTH[form]) for line in lines)
+        return blocks * sum(_line_height(line, texts, LABEL_WIDTH[form]) for line in lines)
 
     for g, group in enumerate(sheet.groups):
         for b, block in enumerate(group.blocks):
@@ -191,7 +193,7 @@ class _Page:
             if last is None or (last.group, last.block) != (cluster.group, cluster.block):
                 group = groups[-1] = replace(group, blocks=[*group.blocks, []])
             if not n and cluster.above and not lines[0][0].text and self.whole.heads[0].text:
-                lines[0] = [replace(lines[0][0], text=cluster.above), *lines[0][1:]]
+                lines[0] = [lines[0][0]._replace(text=cluster.above), *lines[0][1:]]
             groups[-1] = replace(group, blocks=[*group.blocks[:-1], [*group.blocks[-1], *lines]])
         notes = {mark: text for mark, text in self.whole.notes.items() if mark not in self.earlier}
         return replace(self.whole, groups=groups, notes=notes, footer=self._footer)
@@ -221,12 +223,13 @@ def _frame(sheet: Sheet) -> float:
     return top + over + 4 * RULE
 
 
-def _line_height(line: Line, heads: Sequence[Head], label: int) -> float:
+def _line_height(line: Line, texts: Sequence[tuple[int, Head]], label: int) -> float:
+    """Of a line of a sheet with these columns of texts, which may fold."""
     lines = [1]
-    for cell, head in zip(line, heads, strict=False):
+    for cell, head in ((line[place], head) for place, head in texts if place < len(line)):
         if head.align == "p":
             lines.append(math.ceil(len(cell.text) / (head.width * 90)))
-        elif head.align == "l" and cell.span == 1:
+        elif cell.span == 1:
             lines.append(math.ceil(len(cell.text) / label))
-    spaced = max(lines) > 1 or any(head.align == "p" for head in heads)
+    spaced = max(lines) > 1 or any(head.align == "p" for _, head in texts)
     return LINE * max(lines) + ROW_SPACE * spaced
