@@ -96,7 +96,7 @@ def measure(which: str, args: argparse.Namespace) -> dict[str, float]:
     make = our_bank if which == "ours" else direct_bank
     # Code, threads and buffers of the libraries are loaded on first use; they belong to neither.
     tiny = source[:256, :8].clone().requires_grad_()
-    make(points[:4, :8], index[:4, :8], tiny.detach())(torch.arange(256), tiny).backward()
+    make(points[:4, :8], index[:4, :8], tiny.detach())(torch.arange(len(tiny)), tiny).backward()
     (points @ source[: args.batch].T).sum()
     if cuda:
         torch.cuda.synchronize()

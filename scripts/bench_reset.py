@@ -71,13 +71,13 @@ def reset_times(method: Method[Any], repeats: int) -> list[tuple[float, float]]:
 
 
 def noop_cells(arch: str, width: int, count: int) -> tuple[float, float]:
-    """Milliseconds of a no-op cell, wall-clock and CPU: medians of `count`, without the first two."""
+    """Milliseconds of a no-op cell, wall-clock and CPU: medians of `count`, after two that do not count."""
     network, state, times = bench.classifier(arch, width), WorkerState(), []
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(worker_module, "find_method") as find:
         find.return_value = NoOp
         Store.create(Path(folder), {})
         worker = Worker(state, Path(folder), "cpu", lambda _: None)
-        for number in range(count):
+        for number in range(2 + count):
             cell = Cell(
                 method="noop", config=(), label=f"noop {number}", arch=arch, checkpoint="untrained",
                 dataset=DATASET, fingerprint=worker.dataset(DATASET).fingerprint(), severity=5, seed=0,
