@@ -42,6 +42,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.data.files.array_files:save_images": "keeps images; what decodes them is a root of its readers",
     "ttabench.data.files.postscript": "keeps Pillow from running programs among images",
     "ttabench.data.files.whole_archive": "refuses archives that are not whole",
+    "ttabench.data.files.image_folders:files_in_classes": "finds own data; they have a fingerprint",
     "ttabench.data.foreign:_foreign_name": "names foreign images; they have a fingerprint",
     "ttabench.data.foreign:coded": "names foreign images; they have a fingerprint",
     "ttabench.data.on_disk:OnDisk.fingerprint": "is in the identity of a result",
