@@ -107,7 +107,10 @@ def adapt(
     name_image_norms(adapted.method.model)
     guard_group_norm(adapted.method.model)
     adapted._rate_given = RATE in settings
-    with adapted._generator.used(), seeded_generators(seed), explained(), even_threads(classifier):
+    with (
+        adapted._generator.used(), seeded_generators(seed), explained(dtype_of(classifier)),
+        even_threads(classifier),
+    ):  # fmt: skip
         images: Any = None
         if source is not None:
             given = SourceBatches(source, needs, device_of(classifier), dtype_of(classifier))

@@ -79,8 +79,8 @@ class Adapted(nn.Module):
         """Where the method runs on images. A prediction can need gradients too: MEMO adapts to each image."""
         try:
             with (
-                learning(), self._generator.used(), self._of_size(x), explained(),
-                even_threads(self.method.model),
+                learning(), self._generator.used(), self._of_size(x),
+                explained(dtype_of(self.method.model)), even_threads(self.method.model),
             ):  # fmt: skip
                 yield
         except CheckpointError:

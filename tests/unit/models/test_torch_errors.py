@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
+import ttabench
 from ttabench.errors import UserError
 from ttabench.measure.source_statistics import quantiles
 from ttabench.models.returned_logits import as_classifier
@@ -35,6 +38,28 @@ def test_quantiles_of_a_constant_channel() -> None:
 def test_a_batch_of_one_image() -> None:
     with pytest.raises(UserError, match="a batch of one image has no variance"), explained():
         nn.BatchNorm2d(3)(torch.rand(1, 3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(3, 3, 1), nn.Linear(3, 3), nn.Linear(3, 3, bias=False), nn.LayerNorm(3), nn.BatchNorm2d(3)],
+)
+def test_a_network_of_another_type(layer: nn.Module) -> None:
+    x = torch.rand(1, 3, 3, 3)
+    with pytest.raises(UserError, match=r"weights of torch.float16; .* model"), explained(torch.half):
+        layer.eval().half()(x)
+    with pytest.raises(RuntimeError), explained():
+        layer(x)
+
+
+@pytest.mark.parametrize("method", ["cotta", "rotta"])
+def test_a_method_that_makes_float32_images(method: str) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net.append(nn.Linear(4, 2)).bfloat16()
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        adapted = ttabench.adapt(net, method, image_size=8)
+    with pytest.raises(UserError, match=r"the method makes float32 numbers, .* weights of torch.bfloat16"):
+        adapted(torch.rand(64, 3, 8, 8).bfloat16())
 
 
 def test_other_errors_stay_as_they_are() -> None:

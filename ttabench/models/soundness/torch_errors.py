@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from ttabench.errors import UserError
 
 __all__ = ["explained"]
@@ -25,14 +27,33 @@ MEANINGS = {
 }
 """A part of torch's text → the sentence."""
 
+TWO_TYPES = (
+    "and weight type (",
+    "and bias type (",
+    "have the same dtype, but got",
+    "expected scalar type ",
+    "mixed dtype (CPU)",
+)
+"""Parts of torch's texts about numbers of two types."""
+
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """In the block, errors of torch that :data:`MEANINGS` knows are raised as UserError."""
+def explained(dtype: torch.dtype = torch.float32) -> Iterator[None]:
+    """In the block, errors of torch that :data:`MEANINGS` knows are raised as UserError.
+
+    dtype  that of the network's weights. Some methods work with float32 numbers.
+    """
+    meanings = dict(MEANINGS)
+    if dtype != torch.float32:
+        meanings |= dict.fromkeys(
+            TWO_TYPES,
+            f"the method makes float32 numbers, and the network has weights of {dtype}; convert the network "
+            "with model.float(), and call the method inside torch.autocast for a shorter type",
+        )
     try:
         yield
     except (RuntimeError, ValueError) as problem:
-        for part, meaning in MEANINGS.items():
+        for part, meaning in meanings.items():
             if part in str(problem):
                 raise UserError(f"{meaning}.") from problem
         raise
