@@ -31,7 +31,7 @@ from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.noise import unchanged
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.models.soundness.torch_errors import explained
-from ttabench.models.soundness.usable_tensors import check_tensors
+from ttabench.models.soundness.usable_tensors import check_tensors, short_parameters
 from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import check_restorable
 from ttabench.sweep.batch_rate import RATE
@@ -122,6 +122,7 @@ def adapt(
         with learning():
             found = check_learning(adapted.method, image_size, name)
             warn_of_network(method, found.sentence)
+    warn_of_network(method, short_parameters(adapted.method.model, name))
     return adapted
 
 

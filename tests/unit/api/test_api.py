@@ -519,6 +519,14 @@ def test_evaluate_says_which_networks_it_takes(net: nn.Module, dtype: torch.dtyp
     assert ttabench.evaluate(adapted, images, labels, precision="bfloat16").accuracy in (0.0, 100.0)
 
 
+def test_short_types_of_numbers_have_a_warning_where_they_learn(net: nn.Module) -> None:
+    with pytest.warns(UserWarning, match=r"tent: adapted .* torch.bfloat16, .* updates away; .*\.$"):
+        ttabench.adapt(net.bfloat16(), "tent")
+    with warnings.catch_warnings(action="error"):
+        ttabench.adapt(net, "source")
+        ttabench.adapt(net.double(), "tent")
+
+
 IMAGES = np.zeros((2, 32, 32, 3), np.uint8)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ttabench.errors import UserError
 
-__all__ = ["check_state", "check_tensors"]
+__all__ = ["check_state", "check_tensors", "short_parameters"]
 
 
 def check_tensors(model: nn.Module, name: str) -> None:
@@ -25,6 +26,18 @@ def check_tensors(model: nn.Module, name: str) -> None:
                 f"{name} was made inside torch.inference_mode(), and no method can learn with such tensors; "
                 "make the network, or load its weights into a new one, outside of it."
             )
+
+
+def short_parameters(model: nn.Module, name: str) -> str:
+    """What happens to small updates of parameters that learn and have a short type; "" if none has."""
+    learned = (p.dtype for p in model.parameters() if p.requires_grad)
+    short = next((dtype for dtype in learned if dtype in (torch.float16, torch.bfloat16)), None)
+    if short is None:
+        return ""
+    return (
+        f"adapted parameters of {name} are {short}, which rounds small updates away; convert the network "
+        "with model.float(), and call the method inside torch.autocast for a shorter type"
+    )
 
 
 def check_state(model: nn.Module, name: str) -> None:
