@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.prune import l1_unstructured
 
 import ttabench
 from ttabench.errors import UserError
@@ -60,6 +61,14 @@ def test_a_method_that_makes_float32_images(method: str) -> None:
         adapted = ttabench.adapt(net, method, image_size=8)
     with pytest.raises(UserError, match=r"the method makes float32 numbers, .* weights of torch.bfloat16"):
         adapted(torch.rand(64, 3, 8, 8).bfloat16())
+
+
+def test_a_batch_norm_layer_with_a_computed_weight() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net.append(nn.Linear(4, 2))
+    l1_unstructured(net[1], "weight", 0.5)  # type: ignore[no-untyped-call]
+    with pytest.raises(UserError, match=r"a batch norm layer is computed .* prune.remove on the layer"):
+        ttabench.adapt(net, "tent", image_size=8)
 
 
 def test_other_errors_stay_as_they_are() -> None:

@@ -24,6 +24,10 @@ MEANINGS = {
         "a channel of a norm layer has the same value on all source images, and the method needs quantiles "
         "of its values; give the network as your own, MODULE:FUNCTION, where such channels are allowed"
     ),
+    "as parameter 'weight' (torch.nn.Parameter or None expected)": (
+        "the weight of a batch norm layer is computed from other parameters, as torch.nn.utils.weight_norm "
+        "and prune do, so the method cannot adapt it; call remove_weight_norm or prune.remove on the layer"
+    ),
 }
 """A part of torch's text → the sentence."""
 
@@ -52,7 +56,7 @@ def explained(dtype: torch.dtype = torch.float32) -> Iterator[None]:
         )
     try:
         yield
-    except (RuntimeError, ValueError) as problem:
+    except (RuntimeError, TypeError, ValueError) as problem:
         for part, meaning in meanings.items():
             if part in str(problem):
                 raise UserError(f"{meaning}.") from problem
