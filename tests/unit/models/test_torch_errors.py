@@ -71,6 +71,26 @@ def test_a_batch_norm_layer_with_a_computed_weight() -> None:
         ttabench.adapt(net, "tent", image_size=8)
 
 
+class Keeping(nn.Module):
+    """In eval mode, it computes its biases once, as networks of timm do with those of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm2d(3), nn.Linear(3, 2)
+        self.biases, self.kept = nn.Parameter(torch.rand(3)), torch.empty(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not len(self.kept) or (self.biases.requires_grad and not self.kept.requires_grad):
+            self.kept = self.biases.square()
+        return self.fc(self.norm(x).mean((2, 3)) + self.kept)  # type: ignore[no-any-return]
+
+
+def test_values_that_are_kept_for_later_forward_passes() -> None:
+    adapted = ttabench.adapt(Keeping(), "shot", image_size=8)
+    with pytest.raises(UserError, match=r"keeps what it has computed from adapted parameters for later"):
+        [adapted(torch.rand(8, 3, 8, 8)) for _ in range(2)]
+
+
 def test_other_errors_stay_as_they_are() -> None:
     with pytest.raises(ValueError, match="other"), explained():
         raise ValueError("other")

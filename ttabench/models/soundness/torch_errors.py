@@ -24,6 +24,11 @@ MEANINGS = {
         "a channel of a norm layer has the same value on all source images, and the method needs quantiles "
         "of its values; give the network as your own, MODULE:FUNCTION, where such channels are allowed"
     ),
+    "backward through the graph a second time": (
+        "the network keeps what it has computed from adapted parameters for later forward passes, as some "
+        "networks of timm do in eval mode with their attention biases; let forward compute it each time, or "
+        "choose a method that adapts norm layers alone"
+    ),
     "as parameter 'weight' (torch.nn.Parameter or None expected)": (
         "the weight of a batch norm layer is computed from other parameters, as torch.nn.utils.weight_norm "
         "and prune do, so the method cannot adapt it; call remove_weight_norm or prune.remove on the layer"
