@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import ttabench
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.cell.stream_spec import RAMP, parse_stream
@@ -82,7 +83,7 @@ class Side:
 
     def place(self) -> str:
         """The folder that has this code."""
-        return str(Path(inspect.getfile(Cell)).resolve().parents[1])
+        return str(Path(inspect.getfile(ttabench)).resolve().parents[1])
 
     def code(self, cells: Sequence[dict[str, Any]]) -> list[list[Any]]:
         """[hash, definitions] of the code of each cell, as it is on the disk now."""
