@@ -105,8 +105,8 @@ class ExternalModel(Model):
         # The accuracy of the same weights is another one after a change of the network's code.
         measured = {"test_data": test_hash, "claimed": claimed, "code": network_code(self.name)}
         weights = cache.of_weights({"sha256": sha256, **identity})
+        same = {"sha256": sha256, **measured}
         for each in cache.with_weights(self.dataset.name, self.aliases, weights):
-            same = {"sha256": sha256, **measured}
             if all(each.note.get(name, "") == value for name, value in same.items()):
                 self.as_noted(kept := cache.open_described(each, self.build))
                 return kept

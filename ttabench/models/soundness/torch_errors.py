@@ -52,16 +52,16 @@ def explained(dtype: torch.dtype = torch.float32) -> Iterator[None]:
 
     dtype  that of the network's weights. Some methods work with float32 numbers.
     """
-    meanings = dict(MEANINGS)
-    if dtype != torch.float32:
-        meanings |= dict.fromkeys(
-            TWO_TYPES,
-            f"the method makes float32 numbers, and the network has weights of {dtype}; convert the network "
-            "with model.float(), and call the method inside torch.autocast for a shorter type",
-        )
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as problem:
+        meanings = dict(MEANINGS)
+        if dtype != torch.float32:
+            meanings |= dict.fromkeys(
+                TWO_TYPES,
+                f"the method makes float32 numbers, and the network has weights of {dtype}; convert the "
+                "network with model.float(), and call the method inside torch.autocast for a shorter type",
+            )
         for part, meaning in meanings.items():
             if part in str(problem):
                 raise UserError(f"{meaning}.") from problem
