@@ -51,6 +51,7 @@ from real_cifar import read_split
 
 from ttabench.data.catalog import dataset
 from ttabench.data.dataset import Labelled
+from ttabench.data.fetch.extract import unpack
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.errors import UserError
 from ttabench.models.resolve import resolve_trainable
@@ -257,11 +258,13 @@ class Runner:
             parts = packed[name]
             if parts and not (state / folder).exists():
                 try:  # all of it first, for its checksum is at the end
-                    content = io.BytesIO(gzip.decompress(b"".join(part.read_bytes() for part in parts)))
-                    with TemporaryDirectory(dir=state) as made, tarfile.open(fileobj=content) as archive:
-                        archive.extractall(made, filter="data")
+                    content = gzip.decompress(b"".join(part.read_bytes() for part in parts))
+                    with TemporaryDirectory(dir=state) as made:
+                        archive, tree = Path(made) / f"{name}.tar", Path(made) / "tree"
+                        archive.write_bytes(content)
+                        unpack(archive, tree, lambda inside: inside)
                         (state / folder).parent.mkdir(exist_ok=True)
-                        (Path(made) / folder).rename(state / folder)
+                        (tree / folder).rename(state / folder)
                 except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
                     raise UserError(f"{name}.tgz in {before} is not whole ({problem}).") from None
 
