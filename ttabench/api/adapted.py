@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
 from ttabench.api.image_size import of_size
+from ttabench.api.logit_check import LogitCheck
 from ttabench.api.moving import moved_to
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.pixel_check import PixelCheck
@@ -36,8 +37,8 @@ class Adapted(nn.Module):
 
     Random numbers come from a generator of its own, which starts from the seed of :func:`adapt`.
 
-    Every batch is checked. On a GPU, the host does not wait for this check. So the error about a wrong batch
-    is raised at the next call, except for the first batch.
+    The pixels and the logits of every batch are checked. On a GPU, the host does not wait for this check. So
+    the error about a batch is raised at the next call; only the pixels of the first batch are waited for.
 
     method   the method; ``method.model`` is the private copy of the network that it works on.
     """
@@ -49,14 +50,15 @@ class Adapted(nn.Module):
         self._image_size = image_size
         self._rate_given = False
         self._generator = OwnGenerator(device_of(method.model), seed)
-        self._pixels = PixelCheck()
+        self._pixels, self._logits = PixelCheck(), LogitCheck()
         self._follow()
 
     def forward(self, x: Tensor) -> Tensor:
         """Adapt to images (B, 3, H, W) in [0, 1] and return the logits (B, C) that are scored.
 
         A batch of no images changes nothing. Raises UserError for another shape, type or device, for pixels
-        outside [0, 1] or NaN, and where the method cannot work with gradient checkpointing.
+        outside [0, 1] or NaN, for logits that are NaN or infinite, and where the method cannot work with
+        gradient checkpointing.
         """
         self._check(x)
         if not len(x):
@@ -64,6 +66,7 @@ class Adapted(nn.Module):
         with self._running(x):
             logits = self.method.adapt(_tracked(x))
         self._follow()
+        self._logits.look(logits, self.method.name)
         return logits
 
     def predict(self, x: Tensor) -> Tensor:
@@ -72,7 +75,9 @@ class Adapted(nn.Module):
         if not len(x):
             return self._no_logits(x)
         with self._running(x):
-            return self.method.predict(_tracked(x))
+            logits = self.method.predict(_tracked(x))
+        self._logits.look(logits, self.method.name)
+        return logits
 
     @contextmanager
     def _running(self, x: Tensor) -> Iterator[None]:
@@ -110,10 +115,12 @@ class Adapted(nn.Module):
         if x.dtype != ours.dtype and not torch.is_autocast_enabled(x.device.type):
             raise UserError(f"images are {x.dtype}, the network is {ours.dtype}; convert one to the other.")
         self._pixels.look(x)
+        self._logits.settle(self.method.name)
 
     def reset(self) -> None:
         """Back to the network as it was before the first batch."""
         self._pixels.forget()
+        self._logits.forget()
         with learning():
             self.method.reset()
         self._follow()
@@ -142,7 +149,7 @@ class Adapted(nn.Module):
         if moved.device != ours.device:
             self.method = moved_to(moved.device, self.method)
             self._generator = OwnGenerator(device_of(self.method.model), self._seed)
-            self._pixels = PixelCheck()
+            self._pixels, self._logits = PixelCheck(), LogitCheck()
             self._follow()
         return self
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
-import torch
 from torch import Tensor
 
+from ttabench.api.late_answer import LateAnswer
 from ttabench.errors import UserError
 
 EXPECTED = (
@@ -32,40 +31,33 @@ class PixelCheck:
     """Whether images are in [0, 1]; a first batch without a value above 1/255 is warned of.
 
     The first batch, and every batch on a CPU, is refused before anything is learned from it. On a GPU, the
-    answer about a later batch is fetched while the method runs, and read at the next call.
+    answer about a later batch is read at the next call.
     """
 
     def __init__(self) -> None:
         self._first = True
-        self._waiting: tuple[Tensor, Any] | None = None
+        self._waiting: LateAnswer | None = None
 
     def look(self, x: Tensor) -> None:
         """Look at images (B, 3, H, W). Raises UserError for values outside [0, 1] and NaN."""
-        self.settle()
+        self._settle()
         if not x.numel():
             return
         images = x.detach()
-        sound = (images.min() >= 0) & (images.max() <= 1)  # NaN is neither
-        if self._first or x.device.type != "cuda":
-            if not sound:
-                raise UserError(f"images have values outside [0, 1] or NaN; {EXPECTED}")
-            if self._first:
-                warn_of_dark(images, "images")
-            self._first = False
+        answer = LateAnswer((images.min() >= 0) & (images.max() <= 1))  # NaN is neither
+        if not self._first and answer.late:
+            self._waiting = answer
             return
-        answer = torch.empty((), dtype=torch.bool, pin_memory=True)
-        answer.copy_(sound, non_blocking=True)
-        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        done.record(torch.cuda.current_stream(x.device))
-        self._waiting = answer, done
+        if not answer.read():
+            raise UserError(f"images have values outside [0, 1] or NaN; {EXPECTED}")
+        if self._first:
+            warn_of_dark(images, "images")
+        self._first = False
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Read the answer about the last batch. Raises UserError where it was wrong."""
-        if self._waiting is None:
-            return
-        (answer, done), self._waiting = self._waiting, None
-        done.synchronize()
-        if not answer:
+        answer, self._waiting = self._waiting, None
+        if answer is not None and not answer.read():
             raise UserError(
                 "the batch before this one had values outside [0, 1] or NaN, and the network has learned "
                 f"from it: call reset(), and {EXPECTED}"

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ttabench
 from tests.unit.data_fakes import clean_images, labels_for
+from ttabench.api.late_answer import LateAnswer
 from ttabench.api.moving import moved_to
 
 METHODS = ("tent", "cotta", "eata", "quantile", "rotta")
@@ -118,6 +119,51 @@ def test_the_state_is_that_of_the_networks_as_they_are_now(net: nn.Module, x: Te
     other.load_state_dict(before)
     assert torch.equal(other(x), logits)
     assert {name.split(".")[0] for name in adapted_by("cotta", net, x).state_dict()} >= {"model", "student"}
+
+
+def test_logits_that_are_not_finite_are_refused_until_a_reset(net: nn.Module, x: Tensor) -> None:
+    adapted = ttabench.adapt(net, "tent", lr=1e-3)
+    first = adapted(x)
+    learned = adapted.method.model.net[1].weight
+    with torch.no_grad():
+        learned.fill_(float("nan"))
+    says = r"tent gives logits that are NaN or infinite for this batch: call reset\(\)"
+    for used in (adapted, adapted.predict):
+        with pytest.raises(ttabench.UserError, match=says):
+            used(x)
+    adapted.reset()
+    assert torch.equal(adapted(x), first)
+
+
+@pytest.mark.parametrize("fault", ["pixels", "logits"])
+def test_where_the_host_does_not_wait_a_batch_is_refused_at_the_next_call(
+    net: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    made = LateAnswer.__init__
+
+    def on_a_gpu(self: LateAnswer, value: Tensor) -> None:
+        made(self, value)
+        self.late = True
+
+    monkeypatch.setattr(LateAnswer, "__init__", on_a_gpu)
+    adapted = ttabench.adapt(net, "tent", lr=1e-3)
+    first = adapted(x)
+
+    def fail() -> None:
+        if fault == "logits":
+            torch.nn.init.constant_(adapted.method.model.net[1].weight, float("nan"))
+        adapted(x * float("nan") if fault == "pixels" else x)
+
+    fail()
+    copied = copy.deepcopy(adapted)
+    for each in (adapted, copied):
+        with pytest.raises(ttabench.UserError, match="batch before this one"):
+            each(x)
+    adapted.reset()
+    assert torch.equal(adapted(x), first)
+    fail()
+    adapted.reset()  # what was learned from the batch is gone
+    assert torch.equal(adapted(x), first)
 
 
 def test_what_a_method_decides_is_refused(net: nn.Module, x: Tensor) -> None:
