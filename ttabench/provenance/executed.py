@@ -45,6 +45,14 @@ class Executed:
             sys.settrace(before)
             threading.settrace(None)
 
+    def noted(self) -> Mapping[tuple[str, str, int], frozenset[Arc]]:
+        """What ran so far."""
+        return {key: frozenset(arcs) for key, arcs in self._arcs.items()}
+
+    def go_back(self, noted: Mapping[tuple[str, str, int], frozenset[Arc]]) -> None:
+        """Forget what ran since it was :meth:`noted`."""
+        self._arcs = {key: set(arcs) for key, arcs in noted.items()}
+
     def _call(self, frame: FrameType, event: str, arg: Any) -> Local | None:
         code = frame.f_code
         names = self._wanted.get(code.co_filename)

@@ -39,6 +39,8 @@ __all__ = ["Group", "Outcome", "Shown", "Way", "attest", "code_changed", "groups
 
 MOST = 5
 """Cells of one group that are measured so that all changed branches run."""
+MAKING_IMAGES = ("ttabench/corruptions/", "ttabench/data/")
+"""Code that makes or reads images: it may do something else for each corruption and severity."""
 
 COUNTS_WHOLE = "{} is of another package and counts whole, so no sample shows its change; measure them again"
 
@@ -106,11 +108,13 @@ class Way(Protocol):
     """How a cell of the sample shows that its number is the same.
 
     varies    whether a cell that runs again, in a later turn, runs more of the code.
+    compares_images  whether it compares the images of all cells.
     accepted  what of the old code did not run, and was accepted.
     """
 
     name: str
     varies: bool
+    compares_images: bool
     accepted: Sequence[str]
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
@@ -123,7 +127,7 @@ class Way(Protocol):
         """Run cells of the sample; in turns after the first, some of the change did not run yet."""
 
     def missing(self) -> dict[str, str]:
-        """The definitions that did not run as a whole → the first thing that did not."""
+        """The definitions that did not run as a whole in cells that agree → the first thing that did not."""
 
     def check_code(self) -> None:
         """Raises UserError where code changed since the start."""
@@ -178,24 +182,31 @@ def attest(
     sample: dict[str, Key] = {}
     failed: dict[Key, Shown] = {}
     alike: list[tuple[str, str]] = []
+    shown: dict[str, Shown] = {}
     for turn in range(MOST):
         missing = way.missing() if turn else {}
         drawn = _draw(todo, sample, missing, turn, seed, failed, way.varies)
+        if not turn and not way.compares_images:
+            drawn += _of_each_image_set(todo, drawn)
         for pairs in [[pair] for pair in drawn] if turn else [drawn]:
             if turn and not pairs[0][0].changed & way.missing().keys():
                 continue  # another cell of this turn ran it
             sample |= {record.cell_id: group.key for group, record in pairs}
             for event in way.run([record for _, record in pairs], turn):
-                if isinstance(event, Shown) and event.why:
-                    failed[sample[event.cell.cell_id]] = event
-                elif isinstance(event, Shown):
-                    alike.append((event.cell.cell_id, event.operations))
+                if isinstance(event, Shown):
+                    shown[event.cell.cell_id] = event
+                    if event.why:
+                        failed[sample[event.cell.cell_id]] = event
+                    else:
+                        alike.append((event.cell.cell_id, event.operations))
                 yield event
     way.check_code()
+    if not way.compares_images:
+        failed = _with_other_images(todo, shown) | failed
     _judge(todo, failed, way.missing() | unshown, outcome)
     agreed = {group.key for group in outcome.same}
     outcome.cells = [(cell_id, of) for cell_id, of in alike if sample[cell_id] in agreed]
-    disagreed = {key: shown.why for key, shown in failed.items() if shown.ran}
+    disagreed = {key: of.why for key, of in failed.items() if of.ran}
     if outcome.same or disagreed:
         outcome.accepted = way.accepted
     if keep and (outcome.same or disagreed):
@@ -268,6 +279,59 @@ def _draw(
         cheap = often[: max(1, len(often) // 4)]
         drawn.append((group, random.Random(f"{seed} {turn} {group.key}").choice(cheap)))
     return sorted(drawn, key=lambda pair: pair[1].result.seconds)
+
+
+def images_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """On what the images depend that are read for a cell."""
+    stream, contamination = (cell["protocol"].get(name, "") for name in ("stream", "contamination"))
+    foreign = contamination.partition("(")[0]
+    return cell["dataset"], cell["corruption"], str(cell["severity"]), stream, foreign
+
+
+def _image_set(group: Group, record: Record) -> tuple[Any, ...]:
+    """Images that changed code makes for a cell, with the old texts of this code; () if none changed."""
+    made = [name for name in group.changed if name.startswith(MAKING_IMAGES)]
+    then = frozenset((name, record.definitions.get(name)) for name in made)
+    cell = record.data["cell"]
+    return (then, cell["protocol"].get("limit", 0), *images_of(cell)) if made else ()
+
+
+def _of_each_image_set(
+    groups: Sequence[Group], drawn: Sequence[tuple[Group, Record]]
+) -> list[tuple[Group, Record]]:
+    """The cheapest cell of each set of images that changed code makes, where none is drawn."""
+    pairs = [(group, record) for group in groups for record in group.records]
+    pairs.sort(key=lambda pair: pair[1].result.seconds)
+    of_set = {_image_set(*pair): pair for pair in reversed(pairs)}
+    for known in ((), *(_image_set(*pair) for pair in drawn)):
+        of_set.pop(known, None)
+    return list(of_set.values())
+
+
+def _with_other_images(groups: Sequence[Group], shown: Mapping[str, Shown]) -> dict[Key, Shown]:
+    """Groups with images that changed code makes, and that are not shown to be the same → a cell with them.
+
+    A cell may differ since its method changed too. So where another cell has the same images and agrees, only
+    cells count of which nothing but the images could have changed.
+    """
+    agreed: set[tuple[Any, ...]] = set()
+    differs: dict[tuple[Any, ...], Shown] = {}
+    only_images: dict[tuple[Any, ...], Shown] = {}
+    pairs = [(group, record) for group in groups for record in group.records]
+    for group, record in pairs:
+        found, images = shown.get(record.cell_id), _image_set(group, record)
+        if found is not None and not found.why:
+            agreed.add(images)
+        elif found is not None:
+            alone = all(name.startswith(MAKING_IMAGES) for name in group.changed)
+            (only_images if alone else differs)[images] = found
+    blamed = {images: of for images, of in differs.items() if images not in agreed} | only_images
+    blamed.pop((), None)
+    return {
+        group.key: blamed[images]
+        for group, record in pairs
+        if (images := _image_set(group, record)) in blamed
+    }
 
 
 def _adapting_most_often(records: Sequence[Record]) -> list[Record]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
+from ttabench.data.files.generated_cache import made_anew
 from ttabench.provenance import forget
 from ttabench.provenance.executed import Executed
 from ttabench.provenance.roots import Code
@@ -14,7 +16,7 @@ from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
-from ttabench.sweep.attest import Group, Outcome, Shown, code_changed
+from ttabench.sweep.attest import MAKING_IMAGES, Group, Outcome, Shown, code_changed
 from ttabench.sweep.available import find_available, sweeps_of
 from ttabench.sweep.check import Check, here
 from ttabench.sweep.reproduce import run
@@ -60,11 +62,13 @@ class MeasuredAgain:
 
     name = "measured again"
     varies = False
+    compares_images = False
     accepted: Sequence[str] = ()
 
     def __init__(self, store: Store, comparable: Comparable = from_results) -> None:
         self._store, self._comparable = store, comparable
         self._executed = Executed({})
+        self._makes_images = False
         self._groups: list[Group] = []
         self._uncounted: set[str] = set()
         self._executor = pick_executor(0, "cpu")
@@ -82,14 +86,27 @@ class MeasuredAgain:
             f"{name}: {OLD_BRANCHES if name in self._uncounted else REPLACED}" for name in sorted(changed)
         ]
         self._executed = Executed(functions)
+        self._makes_images = any(name.startswith(MAKING_IMAGES) for name in changed)
         return dict.fromkeys(changed - functions.keys(), "it is no function; measure these cells again")
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
-        """In this process, since the trace sees no other. What is kept on the disk would not run."""
+        """In this process, since the trace sees no other. What is kept on the disk would not run.
+
+        What runs in a cell that differs shows nothing.
+        """
         available = find_available(records, sweeps_of(self._store))
-        with self._executed.watched(), with_variables({summary_cache.LIMIT: "0"}):
+        images = made_anew() if self._makes_images else nullcontext()
+        with self._executed.watched(), with_variables({summary_cache.LIMIT: "0"}), images:
+            before = self._executed.noted()
             for event in run(self._store, records, available, "", self._executor, 0):
-                yield _shown(event) if isinstance(event, Check) else event
+                if isinstance(event, CellProgress):
+                    yield event
+                    continue
+                shown = _shown(event)
+                if shown.why:
+                    self._executed.go_back(before)
+                before = self._executed.noted()
+                yield shown
 
     def missing(self) -> dict[str, str]:
         return {shown: lacking[0][1] for shown, lacking in self._executed.missing().items()}

@@ -29,7 +29,7 @@ from ttabench.run import summary_cache
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import OTHER_OPERATIONS, SIDE_BY_SIDE, wider_kind
-from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, texts_of
+from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, images_of, texts_of
 from ttabench.sweep.reproduce import before, copied_paths
 
 __all__ = ["SideBySide", "side_by_side"]
@@ -135,6 +135,7 @@ class SideBySide:
 
     name = SIDE_BY_SIDE
     varies = True
+    compares_images = True
     accepted: Sequence[str] = ()
 
     def __init__(
@@ -201,7 +202,7 @@ class SideBySide:
         """Whether both codes read the same for all cells of a group, if code that reads images changed."""
         if not any(name.startswith(READING) for name in group.changed):
             return True
-        cells = {_read_of(record.data["cell"]): record.data["cell"] for record in group.records}
+        cells = {images_of(record.data["cell"]): record.data["cell"] for record in group.records}
         new = [key for key in cells if key not in self._alike]
         for key, old, now in zip(new, *self._both("read", cells=[cells[key] for key in new]), strict=True):
             if "reason" in old:
@@ -295,13 +296,6 @@ def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Sho
     if old["numbers"] == now["numbers"]:
         return Shown(cell, f"{OTHER_OPERATIONS} for {cell}; --other-operations compares bits alone")
     return Shown(cell, f"the two codes compute something else for {cell}")
-
-
-def _read_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
-    """On what the images depend that are read for a cell."""
-    stream, contamination = (cell["protocol"].get(name, "") for name in ("stream", "contamination"))
-    foreign = contamination.partition("(")[0]
-    return cell["dataset"], cell["corruption"], str(cell["severity"]), stream, foreign
 
 
 def _joined(parts: Sequence[Group]) -> Group:

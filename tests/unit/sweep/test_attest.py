@@ -20,8 +20,10 @@ from tests.unit.conftest import SMALL, Run
 from tests.unit.stored_results import CELL, fill, measured
 from ttabench.cell import Result
 from ttabench.cell.protocol import Protocol
+from ttabench.data.generated_datasets import CurrentDigits
 from ttabench.errors import UserError
 from ttabench.provenance import roots, staleness
+from ttabench.provenance.executed import NOT_AT_ALL
 from ttabench.provenance.roots import Code
 from ttabench.provenance.staleness import NOT_RECORDED, StoredCode
 from ttabench.run import summary_cache
@@ -153,6 +155,55 @@ def test_an_earlier_refusal_of_what_did_not_run_does_not_hold(swept: Path, chang
     assert stale(swept) == {"tent"}
     assert outcome_of(swept).same
     assert not stale(swept)
+
+
+@pytest.mark.parametrize("other", ["fog", "snow", ""])
+def test_each_set_of_images_that_changed_code_makes_is_shown(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """A change of one corruption was attested for methods of which a cell of another one was drawn."""
+    change("ttabench/data/generated_datasets.py: CurrentDigits._corrupted_images")
+    made = CurrentDigits._corrupted_images
+
+    def changed(self: CurrentDigits, corruption: str, severity: int) -> Any:
+        images = made(self, corruption, severity)
+        return 255 - images if corruption == other else images
+
+    monkeypatch.setattr(CurrentDigits, "_corrupted_images", changed)
+    outcome = outcome_of(swept)
+    if other:
+        assert not outcome.same
+        assert all(f"{other}-5" in why for why in outcome.refused.values())
+        assert stale(swept) == {"source", "tent"}
+    else:
+        cells = Store.at(swept).latest()
+        assert {cells[each].data["cell"]["corruption"] for each in outcome.measured} == {"fog", "snow"}
+        assert not stale(swept)
+
+
+def test_code_that_makes_images_runs_though_the_images_are_kept(swept: Path, change: Change) -> None:
+    change("ttabench/corruptions/weather.py: fog")
+    assert not outcome_of(swept).refused
+    assert not stale(swept)
+
+
+def test_what_ran_in_a_cell_that_differs_shows_nothing_for_others(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TENT differs; nothing shows what it has in common with Source, which has its own cells."""
+    shared = "ttabench/measure/scoring.py: evaluate"
+    change(shared)
+    way = measured_again.MeasuredAgain(Store.at(swept))
+    way.watch(frozenset([shared]))
+    adapt = Tent.adapt
+    monkeypatch.setattr(Tent, "adapt", lambda self, x: -adapt(self, x))
+    by_method = {record.data["cell"]["method"]: record for record in Store.at(swept).latest().values()}
+    shown = [each for each in way.run([by_method["tent"]], 0) if isinstance(each, attesting.Shown)]
+    assert [bool(each.why) for each in shown] == [True]
+    assert way.missing() == {shared: NOT_AT_ALL}
+    shown = [each for each in way.run([by_method["source"]], 0) if isinstance(each, attesting.Shown)]
+    assert [each.why for each in shown] == [""]
+    assert way.missing().get(shared) != NOT_AT_ALL
 
 
 def test_a_changed_value_or_reference_is_refused(swept: Path, change: Change) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ttabench.data.files.array_files import save_images
 from ttabench.data.files.fingerprint import file_sha256
+from ttabench.data.files.generated_cache import is_anew
 from ttabench.data.files.read_image import Fit, decode
 from ttabench.errors import UserError
 from ttabench.provenance import code_from
@@ -36,7 +37,7 @@ def decoded(files: Sequence[Path], key: str, size: int, fit: Fit = "exact") -> N
     path = cache_dir() / "decoded" / f"{key[:40]}-{size}-{fit}-{_made_with()}.npy"
     shape = (len(files), size, size, 3)
     while True:
-        if not _is_unchanged(path, shape):
+        if is_anew() or not _is_unchanged(path, shape):
             with writing(f"the cache {path.parent}", "set TTABENCH_CACHE to a folder with space"):
                 _write(path, files, shape, fit)
         with contextlib.suppress(OSError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,23 @@ from ttabench.system.files import replace_file, replacing, writing
 
 _unchanged: dict[Path, tuple[int, ...]] = {}  # file → its size and times when this process checked its hash
 
+_anew = Event()
+
+
+@contextmanager
+def made_anew() -> Iterator[None]:
+    """In the block, arrays are computed even where the cache has them: the code that makes them runs."""
+    _anew.set()
+    try:
+        yield
+    finally:
+        _anew.clear()
+
+
+def is_anew() -> bool:
+    """Whether a block of :func:`made_anew` runs."""
+    return _anew.is_set()
+
 
 def cached_array(file: Path, compute: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """The array in `file`; computed and stored where the file is missing or was changed.
@@ -21,7 +40,7 @@ def cached_array(file: Path, compute: Callable[[], NDArray[np.uint8]]) -> NDArra
     Two processes may compute and store the same array at the same time. Raises UserError where the cache
     cannot be written.
     """
-    array = _read(file)
+    array = None if is_anew() else _read(file)
     if array is None:
         array = compute()
         _write(file, array)
