@@ -46,6 +46,8 @@ READING = (
     "ttabench/data/own/", "ttabench/data/published/",
 )  # fmt: skip
 """Code that reads images and labels: what it reads for all cells is compared, so it need not run besides."""
+CORRUPTING = "ttabench/corruptions/"
+"""The same, except in ccc streams, which make their images as they go."""
 OLD = ", in the old code"
 """After the name of a definition."""
 PACKAGES = ("", "methods", "reports")
@@ -149,6 +151,7 @@ class SideBySide:
         self._others: dict[tuple[str, str], frozenset[str]] = {}
         self._alike: set[tuple[str, ...]] = set()
         self._whole = True
+        self._compared: tuple[str, ...] = READING
 
     def _both(self, ask: str, own: Sequence[Mapping[str, Any]] = ({}, {}), **shared: Any) -> list[Any]:
         """The answers of both, which work at the same time. `own` is what only one of them is asked."""
@@ -158,6 +161,8 @@ class SideBySide:
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         """Groups that differ in settings, batch size or machine alone are joined."""
+        as_they_go = any(group.records[0].data["cell"]["corruption"].startswith("ccc") for group in groups)
+        self._compared = READING if as_they_go else (*READING, CORRUPTING)
         joined: dict[tuple[str, ...], list[Group]] = defaultdict(list)
         for group in self._known(groups, outcome):
             if self._read_alike(group, outcome):
@@ -200,7 +205,7 @@ class SideBySide:
 
     def _read_alike(self, group: Group, outcome: Outcome) -> bool:
         """Whether both codes read the same for all cells of a group, if code that reads images changed."""
-        if not any(name.startswith(READING) for name in group.changed):
+        if not any(name.startswith((*READING, CORRUPTING)) for name in group.changed):
             return True
         cells = {images_of(record.data["cell"]): record.data["cell"] for record in group.records}
         new = [key for key in cells if key not in self._alike]
@@ -233,7 +238,7 @@ class SideBySide:
             )
         tables = {*after} & {*frozenset().union(*self._others.values())} - functions_of(after).keys()
         unshown |= dict.fromkeys(tables, "it refers to something else and is no function; measure again")
-        return {name: why for name, why in unshown.items() if not name.startswith(READING)}
+        return {name: why for name, why in unshown.items() if not name.startswith(self._compared)}
 
     def run(self, records: Sequence[Record], turn: int) -> Iterator[Shown | CellProgress]:
         how = {"whole": self._whole, "varied": bool(turn)}
@@ -245,7 +250,7 @@ class SideBySide:
 
     def missing(self) -> dict[str, str]:
         old, now = (
-            {name: whys for name, whys in lacking.items() if not name.startswith(READING)}
+            {name: whys for name, whys in lacking.items() if not name.startswith(self._compared)}
             for lacking in self._both("missing")
         )
         if self._accept_old:  # a function that is still reached has to run, and its branches need not

@@ -461,7 +461,33 @@ def test_code_that_reads_images_is_shown_by_what_both_codes_read(tmp_path: Path)
     assert alike("frost", "snow") == "the two codes read other images or labels for mine"
     assert alike("blur") == "mine, blur cannot be read: it is not here"
     assert asked == [2, 2, 1, 1, 1, 1]  # of each image once
+    assert alike("snow", changed="ttabench/corruptions/weather.py: snow") == alike("frost", "snow")
     assert alike("snow", changed="ttabench/measure/ordered_batches.py: arrange") == ""
+
+
+@pytest.mark.parametrize("corruption", ["fog", "ccc"])
+def test_a_corruption_is_shown_by_its_images_except_in_streams_that_make_them_as_they_go(
+    cell: Cell, tmp_path: Path, corruption: str
+) -> None:
+    """The images of a test set are made before a cell runs, so no cell runs this code."""
+    fog = "ttabench/corruptions/weather.py: fog"
+    answers = iter([
+        [["then", {fog: "1"}]], [["now", {fog: "2"}]], [{fog: []}], [{fog: []}], [{"digest": "same"}],
+        [{"digest": "same"}], {fog: [NOT_AT_ALL]}, {fog: [NOT_AT_ALL]},
+    ])  # fmt: skip
+    side: Any = SimpleNamespace(send=lambda *ask, **more: None, receive=lambda: next(answers))
+    way = SideBySide(tmp_path, [side, side], [tmp_path, tmp_path])
+    data = {"cell": {**cell.to_json(), "corruption": corruption}}
+    record: Any = SimpleNamespace(
+        data=data,
+        attested=False,
+        attestations=Attestations(),
+        result=SimpleNamespace(seconds=1.0),
+        cell_id="",
+    )
+    group = Group(("then", "now", stratum_of(data["cell"]), ""), frozenset([fog]), (record,))
+    assert [each.changed for each in way.possible([group], Outcome())] == [{fog, f"{fog}{OLD}"}]
+    assert bool(way.missing()) == (corruption == "ccc")
 
 
 def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, few_images: Path) -> None:
