@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ttabench.cell import Cell
+from ttabench.cell.protocol import parse_contamination
 from ttabench.errors import UserError, counted
 from ttabench.provenance.modules import OWN
 from ttabench.provenance.roots import NO_CODE, Code
@@ -264,9 +265,9 @@ def _draw(
     failed: Mapping[Key, Shown],
     varies: bool,
 ) -> list[tuple[Group, Record]]:
-    """The next cell of each group: of those that adapt most often, one of the cheapest.
+    """The next cells of each group: of those that adapt most often, one of the cheapest.
 
-    Later only where branches are missing.
+    First one for each kind of last batch; later one where branches are missing.
     """
     drawn = []
     for group in groups:
@@ -275,9 +276,11 @@ def _draw(
             left = left or list(group.records)
         if not left or group.key in failed or (turn and not group.changed & missing.keys()):
             continue
-        often = _adapting_most_often(left)
-        cheap = often[: max(1, len(often) // 4)]
-        drawn.append((group, random.Random(f"{seed} {turn} {group.key}").choice(cheap)))
+        chance = random.Random(f"{seed} {turn} {group.key}")
+        for alike in [left] if turn else _by_last_batch(left):
+            often = _adapting_most_often(alike)
+            cheap = often[: max(1, len(often) // 4)]
+            drawn.append((group, chance.choice(cheap)))
     return sorted(drawn, key=lambda pair: pair[1].result.seconds)
 
 
@@ -332,6 +335,20 @@ def _with_other_images(groups: Sequence[Group], shown: Mapping[str, Shown]) -> d
         for group, record in pairs
         if (images := _image_set(group, record)) in blamed
     }
+
+
+def _by_last_batch(records: Sequence[Record]) -> list[list[Record]]:
+    """The records whose last batch has as many images as the others, one image, or another number.
+
+    Cells of one kind may have other numbers of images: of foreign ones, or of those of a domain.
+    """
+    found: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        protocol, images = record.result.cell.protocol, record.result.n_images
+        _, share = parse_contamination(protocol.contamination) or ("", 0.0)
+        whole = images + round(images * share / (1 - share))
+        found[min(whole % protocol.batch_size, 2)].append(record)
+    return [alike for _, alike in sorted(found.items())]
 
 
 def _adapting_most_often(records: Sequence[Record]) -> list[Record]:

@@ -625,6 +625,24 @@ def test_a_cell_of_one_batch_does_not_speak_for_cells_of_many(
     assert [why.count(" now and had ") for why in outcome.refused.values()] == [1]
 
 
+def test_a_last_batch_of_one_image_is_measured_where_a_cell_of_the_kind_has_one() -> None:
+    """How many foreign images there are is no part of a kind, and it changes how many come last."""
+    right = np.arange(8) < 5
+    shares = (0.5, 0.5, 0.12, 0.2)  # 16, 16, 9 and 10 images
+    cells = [
+        replace(CELL, seed=seed, protocol=Protocol(batch_size=4, contamination=f"noise({share})"))
+        for seed, share in enumerate(shares)
+    ]
+    records = [
+        Record(measured(cell, right).to_json(), "", StoredCode(), StoredEnvironment()) for cell in cells
+    ]
+    assert len({stratum_of(record.data["cell"]) for record in records}) == 1
+    group = attesting.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
+    drawn = attesting._draw([group], {}, {}, 0, 0, {}, varies=False)
+    assert {record.result.cell.seed for _, record in drawn} - {0, 1} == {2, 3}
+    assert len(drawn) == 3
+
+
 def test_of_paced_cells_those_are_measured_that_adapt_most_often() -> None:
     right = np.arange(8) < 5
     ratios = (8.0, 8.0, 8.0, 8.0, 2.5, 3.0)  # the cheapest first: they skip most steps
