@@ -171,8 +171,8 @@ def attest(
     groups  see `groups_of`.
     keep    whether it is stored.
 
-    Raises UserError where the code changes meanwhile, so that nothing is stored, and where the folder cannot
-    be written, before anything runs.
+    Numbers that disagree are stored too if it is stopped. Raises UserError where the code changes meanwhile,
+    so that nothing is stored, and where the folder cannot be written, before anything runs.
     """
     if keep:
         check_folder(store.root)
@@ -184,35 +184,46 @@ def attest(
     failed: dict[Key, Shown] = {}
     alike: list[tuple[str, str]] = []
     shown: dict[str, Shown] = {}
-    for turn in range(MOST):
-        missing = way.missing() if turn else {}
-        drawn = _draw(todo, sample, missing, turn, seed, failed, way.varies)
-        if not turn and not way.compares_images:
-            drawn += _of_each_image_set(todo, drawn)
-        for pairs in [[pair] for pair in drawn] if turn else [drawn]:
-            if turn and not pairs[0][0].changed & way.missing().keys():
-                continue  # another cell of this turn ran it
-            sample |= {record.cell_id: group.key for group, record in pairs}
-            for event in way.run([record for _, record in pairs], turn):
-                if isinstance(event, Shown):
-                    shown[event.cell.cell_id] = event
-                    if event.why:
-                        failed[sample[event.cell.cell_id]] = event
-                    else:
-                        alike.append((event.cell.cell_id, event.operations))
-                yield event
+    try:
+        for turn in range(MOST):
+            missing = way.missing() if turn else {}
+            drawn = _draw(todo, sample, missing, turn, seed, failed, way.varies)
+            if not turn and not way.compares_images:
+                drawn += _of_each_image_set(todo, drawn)
+            for pairs in [[pair] for pair in drawn] if turn else [drawn]:
+                if turn and not pairs[0][0].changed & way.missing().keys():
+                    continue  # another cell of this turn ran it
+                sample |= {record.cell_id: group.key for group, record in pairs}
+                for event in way.run([record for _, record in pairs], turn):
+                    if isinstance(event, Shown):
+                        shown[event.cell.cell_id] = event
+                        if event.why:
+                            failed[sample[event.cell.cell_id]] = event
+                        else:
+                            alike.append((event.cell.cell_id, event.operations))
+                    yield event
+    except BaseException:  # whoever stops it has seen which numbers disagree
+        if keep and (disagreed := _disagreed(failed)):
+            way.check_code()
+            _store(store, outcome, todo, disagreed, seed, way.name)
+        raise
     way.check_code()
     if not way.compares_images:
         failed = _with_other_images(todo, shown) | failed
     _judge(todo, failed, way.missing() | unshown, outcome)
     agreed = {group.key for group in outcome.same}
     outcome.cells = [(cell_id, of) for cell_id, of in alike if sample[cell_id] in agreed]
-    disagreed = {key: of.why for key, of in failed.items() if of.ran}
+    disagreed = _disagreed(failed)
     if outcome.same or disagreed:
         outcome.accepted = way.accepted
     if keep and (outcome.same or disagreed):
         _store(store, outcome, todo, disagreed, seed, way.name)
     yield outcome
+
+
+def _disagreed(failed: Mapping[Key, Shown]) -> dict[Key, str]:
+    """The groups of which a cell ran and has other numbers → how they differ."""
+    return {key: shown.why for key, shown in failed.items() if shown.ran}
 
 
 def to_try(groups: Sequence[Group], way: Way, outcome: Outcome) -> list[Group]:

@@ -111,6 +111,24 @@ def test_a_change_that_changes_numbers_is_refused_and_stays_refused(
     assert outcome_of(swept).same
 
 
+def test_numbers_that_disagree_are_stored_if_it_is_stopped(
+    swept: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one could stop it, add cells to the folder, and have another sample drawn."""
+    change(ENTROPY)
+
+    def run(self: object, records: list[Record], turn: int) -> Iterator[attesting.Shown]:
+        yield attesting.Shown(records[0].result.cell, "it differs")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measured_again.MeasuredAgain, "run", run)
+        with pytest.raises(KeyboardInterrupt):
+            outcome_of(swept)
+    (why,) = outcome_of(swept).refused.values()
+    assert why == "refused before, with the same code: it differs"
+
+
 def test_a_changed_branch_that_did_not_run_is_refused(swept: Path, change: Change) -> None:
     change("ttabench/measure/image_stream.py: put_in_order")  # no cell here has held-out or foreign images
     outcome = outcome_of(swept)
