@@ -33,7 +33,7 @@ def fetch(
     that of its images, refuses the source. Their numbers are still claims, and so is the code that made them,
     on which fresh and attested depend: `ttabench verify` measures them.
     """
-    from ttabench.cli._fetched import fetch_results
+    from ttabench.cli._fetch_results import fetch_results
     from ttabench.sweep.progress.display import Meter
 
     with Meter("bytes") as meter:
@@ -46,7 +46,7 @@ def fetch(
 @results.command("list")
 def list_() -> None:
     """List the fetched results: where they are from, and whether their files are as they were fetched."""
-    from ttabench.cli._fetched import fetched
+    from ttabench.cli._fetch_results import fetched
     from ttabench.cli._table import table
 
     rows: list[tuple[object, ...]] = []

@@ -10,8 +10,8 @@ import typer
 from typer import Argument, Option
 
 if TYPE_CHECKING:
-    from ttabench.sweep.check import Check
-    from ttabench.sweep.drawn_cells import Drawn
+    from ttabench.sweep.agreement import Check
+    from ttabench.sweep.verify_sample import Drawn
 
 SAME, DIFFERS, OTHER_WEIGHTS, NOT_HERE, UNMEASURED = 0, 1, 3, 4, 5
 """Exit codes; 2 is a mistake in the command, as everywhere."""
@@ -56,10 +56,10 @@ def verify(
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.store import Store
     from ttabench.sweep import reproduce
+    from ttabench.sweep.agreement import Check
     from ttabench.sweep.available import find_available, sweeps_of
-    from ttabench.sweep.check import Check
-    from ttabench.sweep.drawn_cells import draw
     from ttabench.sweep.progress.display import Display
+    from ttabench.sweep.verify_sample import draw
     from ttabench.system.environment import pick_device
 
     store = Store.at(results)
@@ -93,7 +93,7 @@ def verify(
 
 
 def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most: float, json: bool) -> None:
-    from ttabench.sweep.check import BOUND
+    from ttabench.sweep.agreement import BOUND
 
     if json:
         report = {

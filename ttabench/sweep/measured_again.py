@@ -16,9 +16,9 @@ from ttabench.run.executors.workers import pick_executor
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
+from ttabench.sweep.agreement import Check, here
 from ttabench.sweep.attest import MAKING_IMAGES, Group, Outcome, Shown, code_changed
 from ttabench.sweep.available import find_available, sweeps_of
-from ttabench.sweep.check import Check, here
 from ttabench.sweep.reproduce import run
 from ttabench.system.variables import with_variables
 

@@ -24,7 +24,7 @@ from ttabench.run.gpu import free_gpu_memory
 from ttabench.store.record_values import unreadable
 from ttabench.sweep.batch_rate import RATE, settings_for_batch
 from ttabench.sweep.chosen_methods import MethodChoice
-from ttabench.sweep.exclusions import matching, warn_of_idle
+from ttabench.sweep.exclude_rules import matching, warn_of_idle
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import check_ratios, given_ratio
 from ttabench.sweep.pace import BASELINE, OFFLINE, no_pace

@@ -19,8 +19,8 @@ from ttabench.run.stream_of_cell import FOLDER
 from ttabench.run.worker import Worker
 from ttabench.store import Record, Store
 from ttabench.store.stream_paths import check_path
+from ttabench.sweep.agreement import Check, compare, here, of_cell, other_weights
 from ttabench.sweep.available import Available
-from ttabench.sweep.check import Check, compare, here, of_cell, other_weights
 from ttabench.system.environment import device_kind, pick_device
 
 __all__ = ["before", "copied_paths", "device_of", "run"]

@@ -17,7 +17,7 @@ from ttabench.errors import UserError, counted, unknown
 from ttabench.models.model import Model
 from ttabench.models.resolve import resolve_model
 from ttabench.sweep.chosen_methods import MethodChoice, check_methods, choose_methods
-from ttabench.sweep.exclusions import Exclusion, exclusion
+from ttabench.sweep.exclude_rules import Exclusion, exclusion
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.rules import dataset_names, plain_grids
 from ttabench.sweep.shifts import Shifts, find_shifts

@@ -32,7 +32,7 @@ from ttabench.store.attestations import FILE, Attestations, digest, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import attest as attesting
 from ttabench.sweep import measured_again
-from ttabench.sweep.drawn_cells import draw
+from ttabench.sweep.verify_sample import draw
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.files import replace_file
 from ttabench_methods.tent import Tent

@@ -18,7 +18,7 @@ from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep import typical_costs
 from ttabench.sweep.progress.display import Display, Meter, clock_left, shorten
-from ttabench.sweep.progress.pace import Pace
+from ttabench.sweep.progress.time_left import TimeLeft
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -100,47 +100,47 @@ def test_a_long_text_loses_its_middle() -> None:
 
 
 def test_slow_kinds_that_are_still_to_run_count_in_full() -> None:
-    pace = Pace(["source"] * 10 + ["slow"] * 10, workers=2)
+    of_run = TimeLeft(["source"] * 10 + ["slow"] * 10, workers=2)
     for i in range(10):
-        pace.running(f"source {i}", "source", 0.0, now=float(i))
-        pace.finished(f"source {i}", "source", now=i + 1.0)
-    seconds, known = pace.seconds_left(10.0) or (0.0, True)
+        of_run.running(f"source {i}", "source", 0.0, now=float(i))
+        of_run.finished(f"source {i}", "source", now=i + 1.0)
+    seconds, known = of_run.seconds_left(10.0) or (0.0, True)
     assert not known  # nothing is known of the slow ones yet
-    pace.running("slow 0", "slow", 0.0, now=10.0)
-    pace.running("slow 0", "slow", 0.1, now=20.0)  # a tenth in ten seconds: 100 seconds each
-    assert pace.seconds_left(20.0) == (pytest.approx((10 * 100 - 10) / 2), True)
-    pace.finished("slow 0", "slow", now=110.0)
-    assert pace.seconds_left(110.0) == (pytest.approx(9 * 100 / 2), True)
+    of_run.running("slow 0", "slow", 0.0, now=10.0)
+    of_run.running("slow 0", "slow", 0.1, now=20.0)  # a tenth in ten seconds: 100 seconds each
+    assert of_run.seconds_left(20.0) == (pytest.approx((10 * 100 - 10) / 2), True)
+    of_run.finished("slow 0", "slow", now=110.0)
+    assert of_run.seconds_left(110.0) == (pytest.approx(9 * 100 / 2), True)
     mean_pace = 110.0 / 11 * 9  # what the mean over all that is finished would say
-    seconds, known = pace.seconds_left(110.0) or (0.0, False)
+    seconds, known = of_run.seconds_left(110.0) or (0.0, False)
     assert seconds > 4 * mean_pace
 
 
 def test_a_kind_that_has_not_run_takes_its_usual_time_beside_source() -> None:
     """So the time left is steady: it does not jump where the first costly cell begins."""
-    pace = Pace(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
-    assert pace.seconds_left(0.0) is None
+    of_run = TimeLeft(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
+    assert of_run.seconds_left(0.0) is None
     for i in range(4):
-        pace.finished(f"source {i}", "source", now=i + 1.0, seconds=1.0)
-    assert pace.seconds_left(4.0) == (pytest.approx(300.0), True)
-    pace.running("slow 0", "slow", 0.0, now=4.0)
-    pace.running("slow 0", "slow", 0.01, now=14.0)  # its first batch takes ten seconds
-    assert pace.seconds_left(14.0) == (pytest.approx(290.0), True)
-    pace.running("slow 0", "slow", 0.5, now=24.0)
-    assert pace.seconds_left(24.0) == (pytest.approx(10 * 40.0 - 20), True)
+        of_run.finished(f"source {i}", "source", now=i + 1.0, seconds=1.0)
+    assert of_run.seconds_left(4.0) == (pytest.approx(300.0), True)
+    of_run.running("slow 0", "slow", 0.0, now=4.0)
+    of_run.running("slow 0", "slow", 0.01, now=14.0)  # its first batch takes ten seconds
+    assert of_run.seconds_left(14.0) == (pytest.approx(290.0), True)
+    of_run.running("slow 0", "slow", 0.5, now=24.0)
+    assert of_run.seconds_left(24.0) == (pytest.approx(10 * 40.0 - 20), True)
 
 
 def test_a_suspended_machine_does_not_lengthen_what_is_left() -> None:
-    pace = Pace(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
+    of_run = TimeLeft(["source"] * 4 + ["slow"] * 10, 1, {"slow": ("source", 30.0)})
     for i, seconds in enumerate((1.0, 1.0, 3600.0)):
-        pace.finished(f"source {i}", "source", now=3602.0, seconds=seconds)
-    assert pace.seconds_left(3602.0) == (pytest.approx(301.0), True)
+        of_run.finished(f"source {i}", "source", now=3602.0, seconds=seconds)
+    assert of_run.seconds_left(3602.0) == (pytest.approx(301.0), True)
 
 
 def test_what_is_not_known_does_not_count() -> None:
-    pace = Pace(["a"] * 3 + ["b"] * 100, 1)
-    pace.finished("a 0", "a", now=10.0, seconds=10.0)
-    assert pace.seconds_left(10.0) == (pytest.approx(20.0), False)
+    of_run = TimeLeft(["a"] * 3 + ["b"] * 100, 1)
+    of_run.finished("a 0", "a", now=10.0, seconds=10.0)
+    assert of_run.seconds_left(10.0) == (pytest.approx(20.0), False)
 
 
 def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep() -> None:
@@ -171,16 +171,16 @@ def test_what_a_sweep_says_of_costs_is_about_what_was_measured() -> None:
 
 def test_workers_share_what_is_left_and_one_item_is_not_shared() -> None:
     for workers, left in ((1, 30.0), (3, 10.0), (8, 10.0)):
-        pace = Pace(["a"] * 4, workers)
-        pace.finished("first", "a", now=100.0, seconds=10.0)
-        assert pace.seconds_left(100.0) == (pytest.approx(left), True)
+        of_run = TimeLeft(["a"] * 4, workers)
+        of_run.finished("first", "a", now=100.0, seconds=10.0)
+        assert of_run.seconds_left(100.0) == (pytest.approx(left), True)
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:
-    pace = Pace(["a", "b"], 1)
-    assert pace.seconds_left(0.0) is None
-    pace.running("x", "a", 0.0, now=0.0)
-    assert pace.seconds_left(5.0) is None
+    of_run = TimeLeft(["a", "b"], 1)
+    assert of_run.seconds_left(0.0) is None
+    of_run.running("x", "a", 0.0, now=0.0)
+    assert of_run.seconds_left(5.0) is None
 
 
 def test_a_pipe_gets_a_line_per_item_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

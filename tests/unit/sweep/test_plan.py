@@ -23,7 +23,7 @@ from ttabench.models.model import Model
 from ttabench.registry import method
 from ttabench.sweep import plan as planning
 from ttabench.sweep.chosen_methods import choose_methods
-from ttabench.sweep.exclusions import exclusion
+from ttabench.sweep.exclude_rules import exclusion
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.pace import NOTHING_KEPT, OFFLINE
 from ttabench.sweep.plan import NOT_RESET, Source, find_sources

@@ -37,9 +37,8 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
 from ttabench.store.shards import name_key
 from ttabench.store.stored_environment import StoredEnvironment
-from ttabench.sweep import available, reproduce
-from ttabench.sweep import check as check_of
-from ttabench.sweep.drawn_cells import Drawn, draw
+from ttabench.sweep import agreement, available, reproduce
+from ttabench.sweep.verify_sample import Drawn, draw
 from ttabench.system.checked_lines import decode, encode
 
 HERE = ("--workers", "0")
@@ -641,7 +640,7 @@ def record(result: Result, **environment: Any) -> Record:
 def test_the_bound_holds_on_another_kind_of_machine_only(
     cell: Any, environment: dict[str, Any], wrong: int, verdict: str
 ) -> None:
-    check = check_of.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
+    check = agreement.compare(record(measured(cell, 0), **environment), measured(cell, wrong), NOW)
     assert check.verdict == verdict
     assert check.differing == wrong
     assert check.exact == (environment.get("versions", {}).get("ttabench") == "0" or not environment)
@@ -653,7 +652,7 @@ def test_a_gpu_may_sum_in_another_order_in_each_run(
     cell: Any, stored_on: str, wrong: int, verdict: str
 ) -> None:
     stored = record(measured(cell, 0), device=stored_on)
-    check = check_of.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
+    check = agreement.compare(stored, measured(cell, wrong), {**NOW, "device": "cuda"})
     assert (check.verdict, check.exact) == (verdict, False)
     assert not any("device" in note for note in check.notes)
 
@@ -696,9 +695,9 @@ def test_other_images_with_the_same_accuracy_are_not_the_same(cell: Any) -> None
     first, second = np.arange(400) != 0, np.arange(400) != 1
     results = [replace(measured(cell, 1), correct=np.packbits(right).tobytes()) for right in (first, second)]
     assert results[0].accuracy == results[1].accuracy
-    check = check_of.compare(record(results[0]), results[1], NOW)
+    check = agreement.compare(record(results[0]), results[1], NOW)
     assert (check.verdict, check.differing) == ("differs", 2)
-    assert check_of.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
+    assert agreement.compare(record(results[0], processor="q"), results[1], NOW).verdict == "within"
 
 
 @pytest.mark.parametrize("environment", [{}, {"processor": "q"}])
@@ -706,12 +705,12 @@ def test_another_accuracy_of_the_same_images_differs_on_every_machine(
     cell: Any, environment: dict[str, Any]
 ) -> None:
     right = measured(cell, 3)
-    check = check_of.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
+    check = agreement.compare(record(replace(right, accuracy=90.0), **environment), right, NOW)
     assert (check.verdict, check.differing) == ("differs", 0)
 
 
 def test_the_bound_is_a_whole_number_of_images_and_at_least_one() -> None:
-    assert [check_of.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
+    assert [agreement.allowed(n) for n in (1, 50, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 100]
 
 
 def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) -> None:
@@ -724,17 +723,17 @@ def test_every_cell_of_a_run_that_fails_has_a_result(cell: Any, tmp_path: Path) 
 
 def test_what_differs_between_two_machines_is_said() -> None:
     then = {**NOW, "processor": "q", "versions": {"torch": "1", "numpy": "2"}}
-    assert check_of.differences(then, NOW) == [
+    assert agreement.differences(then, NOW) == [
         "processor q then, p now", "numpy 2 then, unknown now", "torch 1 then, 2 now",
     ]  # fmt: skip
-    assert check_of.differences(NOW, NOW) == []
+    assert agreement.differences(NOW, NOW) == []
     newer = {**NOW, "versions": {"torch": "2", "ttabench": "2", "scipy": "1"}}
-    assert check_of.differences(NOW, newer) == ["scipy unknown then, 1 now"]
+    assert agreement.differences(NOW, newer) == ["scipy unknown then, 1 now"]
     for name in ("device", "threads", "machine", "processor"):
-        assert check_of.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
+        assert agreement.differences({**NOW, name: "x"}, NOW) == [f"{name} x then, {NOW[name]} now"]
 
 
 def test_another_number_of_images_is_never_the_same(cell: Any) -> None:
-    check = check_of.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
+    check = agreement.compare(record(measured(cell, 0, 400), processor="q"), measured(cell, 0, 399), NOW)
     assert (check.verdict, check.differing) == ("differs", None)
     assert "400 images then, 399 now" in check.notes

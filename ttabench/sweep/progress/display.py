@@ -25,7 +25,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ttabench.errors import printable
-from ttabench.sweep.progress.pace import Pace
+from ttabench.sweep.progress.time_left import TimeLeft
 
 EVERY = 20.0  # seconds between two plain lines about the same running item
 
@@ -77,7 +77,7 @@ class Display:
     On a pipe it is one line per finished item.
 
     total     items, at least: with more, it is how many are done. Their names are shown as given.
-    kinds     the kind of each item by its name, see :class:`ttabench.sweep.progress.pace.Pace`.
+    kinds     the kind of each item by its name, see :class:`ttabench.sweep.progress.time_left.TimeLeft`.
     relative  what kinds usually take beside others, see there.
     workers   items that run at once.
     """
@@ -95,7 +95,7 @@ class Display:
         self.total, self.unit, self.done = total, unit, 0
         self.live = self.console.is_terminal
         self._kinds = dict(kinds)
-        self._pace = Pace([kind for _, kind in kinds] or [""] * total, workers, relative)
+        self._time_left = TimeLeft([kind for _, kind in kinds] or [""] * total, workers, relative)
         self._started = time.monotonic()
         self._tasks: dict[str, TaskID] = {}
         self._printed: dict[str, float] = {}
@@ -137,7 +137,7 @@ class Display:
     @property
     def time_left(self) -> str:
         """``1:20 left``; ``at least 1:20 left`` if a kind of item has not run yet; "" if nothing is known."""
-        left = self._pace.seconds_left(time.monotonic())
+        left = self._time_left.seconds_left(time.monotonic())
         text = clock_left(*left) if left else ""
         return f"{text} left" if text else ""
 
@@ -145,7 +145,7 @@ class Display:
         """An item is at `at` of `of` (0 = not known yet); `part` is the share of all its work."""
         now = time.monotonic()
         done = part if part is not None else at / of if of else 0.0
-        self._pace.running(name, self._kinds.get(name, ""), done, now)
+        self._time_left.running(name, self._kinds.get(name, ""), done, now)
         if self.live:
             if name not in self._tasks:
                 self._tasks[name] = self._bars.add_task(f"  {name}", total=of or None, note="")
@@ -171,7 +171,7 @@ class Display:
         """
         self.done += counts
         self.total = max(self.total, self.done)
-        self._pace.finished(name, self._kinds.get(name, ""), time.monotonic(), seconds)
+        self._time_left.finished(name, self._kinds.get(name, ""), time.monotonic(), seconds)
         if name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
         left = self.time_left if self.done < self.total else ""

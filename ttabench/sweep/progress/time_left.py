@@ -9,7 +9,7 @@ from statistics import median
 FIFTH = 0.2
 
 
-class Pace:
+class TimeLeft:
     """Times of finished and running items by kind, on a number of workers.
 
     A kind is what items of about one duration share: a sweep's method and architecture. Source takes a

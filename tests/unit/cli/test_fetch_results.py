@@ -22,8 +22,8 @@ from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.web import Mirror
-from ttabench.cli import _fetched as module
-from ttabench.cli._fetched import fetch_results, fetched
+from ttabench.cli import _fetch_results as module
+from ttabench.cli._fetch_results import fetch_results, fetched
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.errors import UserError
 from ttabench.store import Store
