@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.devices.emulated import Emulated
 from tests.one_set import evaluate
-from tests.unit.models.test_training import TINY, Bars
+from tests.unit.models.training.test_training import TINY, Bars
 from tests.unit.models_by_name import train
 from ttabench.api.adapt import adapt
 from ttabench.api.evaluate import evaluate as score
