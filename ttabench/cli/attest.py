@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 if TYPE_CHECKING:
     from ttabench.store import Store
-    from ttabench.sweep.attest import Group, Way
+    from ttabench.sweep.attestation import Group, Way
 
 REFUSED = 1
 """Exit code where stale cells remain; 2 is a mistake in the command, as everywhere."""
@@ -67,7 +67,7 @@ def attest(
     """
     from ttabench.errors import UserError
     from ttabench.store import Store
-    from ttabench.sweep import attest as attesting
+    from ttabench.sweep import attestation
 
     if (accept_old or other_operations) and old is None:
         option = "--accept-old" if accept_old else "--other-operations"
@@ -75,14 +75,14 @@ def attest(
     if accept_old and other_operations:
         raise UserError("with --other-operations, the old code does not run; leave out --accept-old.")
     store = Store.at(results)
-    groups = attesting.groups_of(store, attested=check)
+    groups = attestation.groups_of(store, attested=check)
     # After the code was read: what is edited before it is imported is found at the end, and refused.
-    from ttabench.sweep.measured_again import MeasuredAgain
-    from ttabench.sweep.side_by_side import side_by_side
+    from ttabench.sweep.attestation.measured_again import MeasuredAgain
+    from ttabench.sweep.attestation.side_by_side import side_by_side
 
     if not groups:
-        empty = attesting.Outcome()
-        found = attesting.listed_json((), empty) if dry_run else attesting.to_json(empty)
+        empty = attestation.Outcome()
+        found = attestation.listed_json((), empty) if dry_run else attestation.to_json(empty)
         which = "attested cell; there is nothing to check"
         which = which if check else "stale cell that has a number; there is nothing to attest"
         nothing = f"{results} has no {which}."
@@ -102,34 +102,34 @@ def attest(
 
 def _attest(store: Store, groups: list[Group], way: Way, check: bool, json: bool) -> None:
     """Run the sample, store and print what it shows."""
-    from ttabench.sweep import attest as attesting
+    from ttabench.sweep import attestation
     from ttabench.sweep.progress.display import Display
 
     outcome = None
     with Display(len(groups), "cells", workers=1) as display:
-        for event in attesting.attest(store, groups, way, keep=not check):
-            if isinstance(event, attesting.Outcome):
+        for event in attestation.attest(store, groups, way, keep=not check):
+            if isinstance(event, attestation.Outcome):
                 outcome = event
-            elif isinstance(event, attesting.Shown):
+            elif isinstance(event, attestation.Shown):
                 display.finished(str(event.cell), event.why or "same")
             else:
                 display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
     assert outcome is not None
     if json:
-        print(dumps(attesting.to_json(outcome), indent=1, ensure_ascii=False))
+        print(dumps(attestation.to_json(outcome), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(attesting.summary(outcome, check)))
+        print("\n".join(attestation.summary(outcome, check)))
     if outcome.refused or outcome.left:
         raise typer.Exit(REFUSED)
 
 
 def _list(groups: list[Group], way: Way, check: bool, json: bool) -> None:
     """Print what a way would try, and what it would not."""
-    from ttabench.sweep import attest as attesting
+    from ttabench.sweep import attestation
 
-    outcome = attesting.Outcome()
-    todo = attesting.to_try(groups, way, outcome)
+    outcome = attestation.Outcome()
+    todo = attestation.to_try(groups, way, outcome)
     if json:
-        print(dumps(attesting.listed_json(todo, outcome), indent=1, ensure_ascii=False))
+        print(dumps(attestation.listed_json(todo, outcome), indent=1, ensure_ascii=False))
     else:
-        print("\n".join([*attesting.listed(todo), *attesting.summary(outcome, check)]))
+        print("\n".join([*attestation.listed(todo), *attestation.summary(outcome, check)]))

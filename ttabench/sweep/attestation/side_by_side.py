@@ -29,7 +29,8 @@ from ttabench.run import summary_cache
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import OTHER_OPERATIONS, SIDE_BY_SIDE, wider_kind
-from ttabench.sweep.attest import Group, Outcome, Shown, code_changed, images_of, texts_of
+from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed, texts_of
+from ttabench.sweep.attestation.image_sets import images_of
 from ttabench.sweep.reproduce import before, copied_paths
 
 __all__ = ["SideBySide", "side_by_side"]
@@ -38,7 +39,7 @@ ON_FEW_IMAGES = (
     "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
     "ttabench/measure/image_stream.py", "ttabench/measure/ordered_batches.py", "ttabench/measure/scoring.py",
     "ttabench/measure/stream", "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/",
-    "ttabench/data/", "ttabench/protocol.py",
+    "ttabench/data/", "ttabench/cell/",
 )  # fmt: skip
 """Code that reads and scores the images of a cell: it does the same with each batch. Whole sets are read."""
 READING = (
@@ -55,7 +56,7 @@ PACKAGES = ("", "methods", "reports")
 
 
 class Code:
-    """A process that answers with one of the two codes, see `ttabench.sweep.one_side`."""
+    """A process that answers with one of the two codes, see `ttabench.sweep.attestation.one_side`."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: Any) -> None:
         self.name, self._process, self._errors = name, process, errors
@@ -113,7 +114,7 @@ def side_by_side(store: Store, old: Path, accept_old: bool = False) -> Iterator[
     Raises UserError where the checkout has no code that answers.
     """
     old = old.resolve()
-    if not (old / "ttabench" / "sweep" / "one_side.py").is_file():
+    if not (old / "ttabench" / "provenance" / "operations.py").is_file():
         raise UserError(
             f"{old} has no ttabench that can run side by side; expected a checkout of the commit before the "
             "change, for example: git worktree add ../before COMMIT."

@@ -17,7 +17,7 @@ import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images, labels_for
-from tests.unit.sweep.test_attest import edit_environment
+from tests.unit.sweep.attestation.test_attest import edit_environment
 from ttabench.cell import Cell
 from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
@@ -26,13 +26,13 @@ from ttabench.run import worker
 from ttabench.store import Store
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of, wider_kind
 from ttabench.store.new_records import held_among
-from ttabench.sweep.attest import Group, Outcome
-from ttabench.sweep.measured_again import MeasuredAgain
-from ttabench.sweep.one_side import FewImages, Side, few, make_images, varied
-from ttabench.sweep.side_by_side import OLD, PACKAGES, SideBySide, with_other_references
+from ttabench.sweep.attestation import Group, Outcome
+from ttabench.sweep.attestation.measured_again import MeasuredAgain
+from ttabench.sweep.attestation.one_side import FewImages, Side, few, make_images, varied
+from ttabench.sweep.attestation.side_by_side import OLD, PACKAGES, SideBySide, with_other_references
 from ttabench.system.checked_lines import decode
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SCORING = "ttabench/measure/scoring.py"
 STREAM = "ttabench/measure/image_stream.py"
 EXTRACTED = (

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tests.unit.conftest import SMALL, Run
 from tests.unit.stored_results import CELL, fill, measured
-from ttabench.cell import Result
+from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.data.generated_datasets import CurrentDigits
 from ttabench.errors import UserError
@@ -30,8 +30,9 @@ from ttabench.run import summary_cache
 from ttabench.store import Record, Store, attestations
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of
 from ttabench.store.stored_environment import StoredEnvironment
-from ttabench.sweep import attest as attesting
-from ttabench.sweep import measured_again
+from ttabench.sweep import attestation
+from ttabench.sweep.attestation import Shown, measured_again
+from ttabench.sweep.attestation.sample import MOST, Sample, seed_of
 from ttabench.sweep.verify_sample import draw
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.files import replace_file
@@ -64,10 +65,10 @@ def change(monkeypatch: pytest.MonkeyPatch) -> Change:
     return Change(monkeypatch)
 
 
-def outcome_of(folder: Path) -> attesting.Outcome:
+def outcome_of(folder: Path) -> attestation.Outcome:
     store = Store.at(folder)
-    *_, last = attesting.attest(store, attesting.groups_of(store), measured_again.MeasuredAgain(store))
-    assert isinstance(last, attesting.Outcome)
+    *_, last = attestation.attest(store, attestation.groups_of(store), measured_again.MeasuredAgain(store))
+    assert isinstance(last, attestation.Outcome)
     return last
 
 
@@ -117,8 +118,8 @@ def test_numbers_that_disagree_are_stored_if_it_is_stopped(
     """Else one could stop it, add cells to the folder, and have another sample drawn."""
     change(ENTROPY)
 
-    def run(self: object, records: list[Record], turn: int) -> Iterator[attesting.Shown]:
-        yield attesting.Shown(records[0].result.cell, "it differs")
+    def run(self: object, records: list[Record], turn: int) -> Iterator[attestation.Shown]:
+        yield attestation.Shown(records[0].result.cell, "it differs")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -155,7 +156,7 @@ def test_what_did_not_run_is_decided_anew(
     assert stale(swept) == {"source"}
     cells = Store.at(swept).latest()  # the evidence is of TENT alone
     assert [cells[cell_id].data["cell"]["method"] for cell_id in outcome.measured] == ["tent"]
-    assert "2 stale cells attested, with 1 cell of them run again." in attesting.summary(outcome)
+    assert "2 stale cells attested, with 1 cell of them run again." in attestation.summary(outcome)
     assert Attestations.read(swept).cells == 1
     assert outcome_of(swept).same
     assert not stale(swept)
@@ -216,10 +217,10 @@ def test_what_ran_in_a_cell_that_differs_shows_nothing_for_others(
     adapt = Tent.adapt
     monkeypatch.setattr(Tent, "adapt", lambda self, x: -adapt(self, x))
     by_method = {record.data["cell"]["method"]: record for record in Store.at(swept).latest().values()}
-    shown = [each for each in way.run([by_method["tent"]], 0) if isinstance(each, attesting.Shown)]
+    shown = [each for each in way.run([by_method["tent"]], 0) if isinstance(each, attestation.Shown)]
     assert [bool(each.why) for each in shown] == [True]
     assert way.missing() == {shared: NOT_AT_ALL}
-    shown = [each for each in way.run([by_method["source"]], 0) if isinstance(each, attesting.Shown)]
+    shown = [each for each in way.run([by_method["source"]], 0) if isinstance(each, attestation.Shown)]
     assert [each.why for each in shown] == [""]
     assert way.missing().get(shared) != NOT_AT_ALL
 
@@ -243,8 +244,8 @@ def test_a_changed_module_of_another_package_is_refused_before_anything_runs(
 
     monkeypatch.setattr(staleness, "current_code", with_mine)
     store = Store.at(swept)
-    (outcome,) = attesting.attest(store, attesting.groups_of(store), measured_again.MeasuredAgain(store))
-    assert isinstance(outcome, attesting.Outcome)
+    (outcome,) = attestation.attest(store, attestation.groups_of(store), measured_again.MeasuredAgain(store))
+    assert isinstance(outcome, attestation.Outcome)
     assert all(why.startswith("mine/method.py is of another package") for why in outcome.refused.values())
     assert outcome.refused
     assert not (swept / FILE).exists()
@@ -270,14 +271,14 @@ def test_a_definition_that_refers_to_something_else_is_refused_without_the_old_c
 
 def test_texts_that_two_definitions_exchanged_are_changed() -> None:
     then, now = {"a": "1", "b": "2", "c": "3"}, {"a": "2", "b": "1", "d": "3", "e": "4"}
-    assert [*attesting.texts_of(now, then)] == ["a", "b", "e"]
+    assert [*attestation.texts_of(now, then)] == ["a", "b", "e"]
 
 
 def test_what_is_not_seen_of_the_old_code_is_said(swept: Path, change: Change) -> None:
     change(ENTROPY)
     outcome = outcome_of(swept)
     assert outcome.accepted == of_line(swept)["accepted"] == [f"{ENTROPY}: {measured_again.REPLACED}"]
-    assert any(outcome.accepted[0] in line for line in attesting.summary(outcome))
+    assert any(outcome.accepted[0] in line for line in attestation.summary(outcome))
 
 
 def test_earlier_versions_stored_no_number_of_branches(swept: Path, change: Change) -> None:
@@ -360,8 +361,8 @@ def test_code_that_changes_meanwhile_stores_nothing(
 def test_the_command_reads_the_code_before_it_imports_it(swept: Path) -> None:
     """Else a file that is edited in between would be attested by what its old text computes."""
     script = (
-        "import sys\nfrom ttabench.sweep import attest\n"
-        "attest.groups_of = lambda *_, **__: print('ttabench.nn' in sys.modules) or []\n"
+        "import sys\nfrom ttabench.sweep import attestation\n"
+        "attestation.groups_of = lambda *_, **__: print('ttabench.nn' in sys.modules) or []\n"
         f"from ttabench.cli import main\nsys.argv = ['ttabench', 'attest', {str(swept)!r}]\nmain()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -643,6 +644,24 @@ def test_a_cell_of_one_batch_does_not_speak_for_cells_of_many(
     assert [why.count(" now and had ") for why in outcome.refused.values()] == [1]
 
 
+def ran_of(group: attestation.Group) -> list[list[Cell]]:
+    """The cells of each turn, where one of the changed definitions never runs."""
+    turns: list[list[Cell]] = []
+
+    class Way:
+        varies, compares_images = False, True
+
+        def run(self, records: list[Record], turn: int) -> Iterator[Shown]:
+            turns.append([record.result.cell for record in records])
+            yield from map(Shown, turns[-1])
+
+        def missing(self) -> dict[str, str]:
+            return {"f": "a branch"}
+
+    assert len([*Sample([group], Way(), 0).run()]) == sum(map(len, turns))  # type: ignore[arg-type]
+    return turns
+
+
 def test_a_last_batch_of_one_image_is_measured_where_a_cell_of_the_kind_has_one() -> None:
     """How many foreign images there are is no part of a kind, and it changes how many come last."""
     right = np.arange(8) < 5
@@ -655,10 +674,10 @@ def test_a_last_batch_of_one_image_is_measured_where_a_cell_of_the_kind_has_one(
         Record(measured(cell, right).to_json(), "", StoredCode(), StoredEnvironment()) for cell in cells
     ]
     assert len({stratum_of(record.data["cell"]) for record in records}) == 1
-    group = attesting.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
-    drawn = attesting._draw([group], {}, {}, 0, 0, {}, varies=False)
-    assert {record.result.cell.seed for _, record in drawn} - {0, 1} == {2, 3}
-    assert len(drawn) == 3
+    group = attestation.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
+    first, *_ = ran_of(group)
+    assert {cell.seed for cell in first} - {0, 1} == {2, 3}
+    assert len(first) == 3
 
 
 def test_of_paced_cells_those_are_measured_that_adapt_most_often() -> None:
@@ -670,22 +689,18 @@ def test_of_paced_cells_those_are_measured_that_adapt_most_often() -> None:
     records = [
         Record(measured(cell, right).to_json(), "", StoredCode(), StoredEnvironment()) for cell in cells
     ]
-    group = attesting.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
-    sample: dict[str, attesting.Key] = {}
-    drawn = []
-    for turn in range(3):
-        ((_, record),) = attesting._draw([group], sample, {"f": "a branch"}, turn, 0, {}, varies=False)
-        sample[record.cell_id] = group.key
-        drawn.append(record.result.cell.protocol.adapts_every)
-    assert drawn == [3, 3, 8]
+    group = attestation.Group(("", "", "", ""), frozenset(["f"]), tuple(records))
+    ran = [cell.protocol.adapts_every for turn in ran_of(group) for cell in turn]
+    assert ran == [3, 3, 8, 8, 8]
+    assert len(ran) == MOST
 
 
 def test_the_seed_is_not_chosen_by_anybody(swept: Path, change: Change) -> None:
     change(ENTROPY)
-    groups = attesting.groups_of(Store.at(swept))
-    assert attesting._seed(groups) == attesting._seed(attesting.groups_of(Store.at(swept)))
+    groups = attestation.groups_of(Store.at(swept))
+    assert seed_of(groups) == seed_of(attestation.groups_of(Store.at(swept)))
     change(ENTROPY, version=2)
-    assert attesting._seed(groups) != attesting._seed(attesting.groups_of(Store.at(swept)))
+    assert seed_of(groups) != seed_of(attestation.groups_of(Store.at(swept)))
 
 
 def test_the_command_status_and_verify_say_it(ttabench: Run, swept: Path, change: Change) -> None:

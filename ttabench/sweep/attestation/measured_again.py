@@ -17,7 +17,8 @@ from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.agreement import Check, here
-from ttabench.sweep.attest import MAKING_IMAGES, Group, Outcome, Shown, code_changed
+from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed
+from ttabench.sweep.attestation.image_sets import MAKING_IMAGES
 from ttabench.sweep.available import find_available, sweeps_of
 from ttabench.sweep.reproduce import run
 from ttabench.system.variables import with_variables
