@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.catalog import dataset, listing
+from ttabench.data.drawn import undrawn
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
@@ -141,6 +144,26 @@ def lacking_of(asked: Asked, every: Sequence[Task]) -> dict[str, str]:
         elif (entry := listed[name]).state != "here":
             lacking[name] = f"{name} is {entry.state}: {entry.note}."
     return {} if asked.small else lacking
+
+
+def refuse_lacking_images(task: Task) -> None:
+    """Raises UserError where a dataset of the user's lacks what a table is of. Before anything is trained.
+
+    Of the fifteen corruptions, it may have some: these are measured.
+    """
+    data = undrawn(dataset(task.dataset))
+    if not isinstance(data, OwnDataset):
+        return
+    has = [name for name in task.grid.corruptions if name in data.corruptions]
+    make = f"make the images with ttabench data generate, or leave {task.experiment} out with --only"
+    if not has:
+        of = task.grid.corruptions
+        what = "none of the fifteen corruptions" if of == CORRUPTIONS else f"no {', '.join(of)}"
+        raise UserError(f"{data.name} has {what}; {make}.")
+    for name in has:
+        lacking = [str(each) for each in task.grid.severities if each not in data.severities(name)]
+        if lacking:
+            raise UserError(f"{data.name} has no {name} at severity {', '.join(lacking)}; {make}.")
 
 
 def refuse_two_scales(asked: Asked, facts: Facts) -> None:

@@ -14,7 +14,14 @@ from ttabench.method.settings import configured
 from ttabench.models.external.download_weights import is_here
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.resolve import resolve_model
-from ttabench.paper.asked import Asked, lacking_of, refuse_two_scales, shown_task, table_tasks
+from ttabench.paper.asked import (
+    Asked,
+    lacking_of,
+    refuse_lacking_images,
+    refuse_two_scales,
+    shown_task,
+    table_tasks,
+)
 from ttabench.paper.experiments import OFFICIAL, Task
 from ttabench.paper.facts import Facts
 from ttabench.paper.ready import find_weights
@@ -104,6 +111,8 @@ def _add_lacking(work: Work, label: str, task: Task, asked: Asked) -> None:
 
 def _add(work: Work, label: str, task: Task, asked: Asked) -> None:
     """Add a task, small in a rehearsal, to the work. Raises UserError where it cannot be measured."""
+    if label != FIGURES and asked.small is None:
+        refuse_lacking_images(task)
     weights = find_weights(task, asked, fetch=False)
     task = task.on(dataset(task.dataset).name, weights.arch)
     cells, stored = ({}, set()) if label == FIGURES else _cells(task, weights, asked)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ttabench.data.catalog import dataset
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel, note_on_mirrors
-from ttabench.paper.asked import Asked
+from ttabench.paper.asked import Asked, refuse_lacking_images
 from ttabench.paper.experiments import Task, datasets_of, network_of, stands_for
 from ttabench.paper.facts import Facts
 from ttabench.paper.sources import Weights, trained, weights_of
@@ -34,7 +34,12 @@ def find_weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
 
 
 def prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
-    """The task with its weights, small in a rehearsal; facts learn what stands for what."""
+    """The task with its weights, small in a rehearsal; facts learn what stands for what.
+
+    Raises UserError, before anything is trained, where a dataset of the user's lacks what the table is of.
+    """
+    if asked.small is None:  # a rehearsal corrupts images itself
+        refuse_lacking_images(asked_for)
     task = with_weights(asked_for, asked, facts)
     name = dataset(task.dataset).name
     published = stands_for(asked_for.dataset)

@@ -221,15 +221,15 @@ def test_a_rehearsal_has_few_of_everything_and_the_embedded_images_where_no_othe
         assert Rehearsal(0.01, tmp_path).task(asked).arch == kept
 
 
-def own_cifar10(folder: Path) -> Path:
-    """A small dataset of the user that stands for CIFAR10-C, in `folder / "data"`."""
+def own_cifar10(folder: Path, corruption: str = "gaussian_noise") -> Path:
+    """A small dataset of the user that stands for CIFAR10-C, in `folder / "data"`; of one severity."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 60), ("test", 40)):
         images = rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
         np.savez(folder / f"{part}.npz", images=images, labels=np.arange(count) % 10)
     return generate(
         folder / "test.npz", train=folder / "train.npz", name="my-cifar10", root=folder / "data",
-        corruptions=("gaussian_noise",), severities=(5,), workers=0,
+        corruptions=(corruption,), severities=(5,), workers=0,
     )  # fmt: skip
 
 
@@ -593,6 +593,30 @@ def test_one_table_that_cannot_be_measured_does_not_stop_the_others(
     )
     # A page that is made while the first table is measured knows what stands for what.
     assert known[0] == dict.fromkeys(("cifar10-c", "cifar100-c"), EMBEDDED)
+
+
+@each(
+    ("corruption", "only", "sentence"),
+    [
+        ("gaussian_noise", "severity", "has no gaussian_noise at severity 1, 2, 3, 4; make the images with"),
+        ("fog", "severity", "has no gaussian_noise; make the images with ttabench data generate, or leave"),
+        ("speckle_noise", "table1", "has none of the fifteen corruptions; make the images with ttabench"),
+    ],
+)
+def test_a_table_that_a_dataset_has_no_images_for_is_refused_before_a_network_is_trained(
+    corruption: str, only: str, sentence: str, ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With options that this command has, and not those of a sweep."""
+    monkeypatch.setattr(ready, "with_weights", lambda *rest: pytest.fail("trained"))
+    folder = tmp_path / corruption
+    folder.mkdir()
+    made = own_cifar10(folder, corruption)
+    asked = ("--only", only, "--datasets", made, "--archs", "resnet18", "--out", folder / "out")
+    for more in ((), ("--dry-run",)):
+        output = ttabench("paper", *asked, *more)
+        assert output.code == 2
+        assert sentence in output.err
+        assert f"leave {only} out with --only" in output.err
 
 
 def test_a_table_whose_dataset_is_not_here_is_told_by_the_exit_code(
