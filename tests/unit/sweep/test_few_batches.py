@@ -24,6 +24,11 @@ def test_a_single_batch_is_noted_once_with_a_smaller_batch_size(cell: Cell) -> N
     assert notes(cell, 201) == []
 
 
+def test_advice_names_no_option_that_the_command_does_not_have(cell: Cell) -> None:
+    (note,) = notes_on_few_batches([cell], lambda _: 100, lambda _: True, flags=False)
+    assert note.endswith("shows no effect of learning.")
+
+
 def test_only_what_learns_online_from_each_batch_is_noted(cell: Cell) -> None:
     assert notes(replace(cell, method="lame"), 100) == []
     assert notes(cell, 0) == []  # the number of images is not known
