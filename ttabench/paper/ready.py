@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ttabench.data.catalog import dataset
+from ttabench.data.catalog import EMBEDDED, dataset
+from ttabench.errors import UserError
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel, note_on_mirrors
+from ttabench.models.training.recipes import FAST
 from ttabench.paper.asked import Asked, refuse_lacking_images
 from ttabench.paper.experiments import Task, datasets_of, network_of, stands_for
 from ttabench.paper.facts import Facts
@@ -26,11 +28,24 @@ def find_weights(task: Task, asked: Asked, *, fetch: bool) -> Weights:
             return weights_of(task, asked.recipe, fetch=fetch, progress=meter)
     if not resolve_model(task.arch, dataset(task.dataset)).trainable:
         return Weights(task.arch, None)
-    whole = trained(task.arch, task.dataset, asked.recipe)
+    recipe, note = _recipe_of_rehearsal(task, asked)
+    whole = trained(task.arch, task.dataset, recipe, note=note)
     if whole.model is None or whole.model.ready:  # some come with ttabench
         return whole
     epochs = asked.small.epochs(whole.model.plan.recipe.epochs)
-    return trained(task.arch, task.dataset, asked.recipe, epochs)
+    return trained(task.arch, task.dataset, recipe, epochs, note)
+
+
+def _recipe_of_rehearsal(task: Task, asked: Asked) -> tuple[str, str]:
+    """The recipe that was asked for, and a note where the embedded dataset has none, which nobody named."""
+    if not asked.recipe or task.dataset != EMBEDDED or EMBEDDED in asked.datasets:
+        return asked.recipe, ""
+    try:
+        trained(task.arch, task.dataset, asked.recipe)
+    except UserError:
+        note = f"{EMBEDDED}, which this rehearsal uses, has no recipe {asked.recipe}: trained with {FAST}"
+        return "", note
+    return asked.recipe, ""
 
 
 def prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:

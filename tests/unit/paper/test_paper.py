@@ -300,6 +300,20 @@ def test_a_rehearsal_measures_the_seeds_that_are_named(ttabench: Run, tmp_path: 
         assert f"{cells} cells: {cells} to measure" in output.out
 
 
+def test_a_rehearsal_on_the_embedded_images_takes_the_recipe_that_they_have(
+    ttabench: Run, tmp_path: Path
+) -> None:
+    """The command that is rehearsed names a recipe of its own dataset, which is not here."""
+    asked = ("--scale", "0.01", "--only", "table2", "--archs", "resnet18", "--recipe", "cross-entropy")
+    output = ttabench("paper", *asked, "--device", "cpu", "--out", tmp_path / "out")
+    assert output.code == 0, output.err
+    note = "digits-c, which this rehearsal uses, has no recipe cross-entropy: trained with fast."
+    assert output.err.count(f"Note: {note}") == 1
+    assert note in (tmp_path / "out" / "paper.html").read_text()
+    named = ttabench("paper", *asked, "--datasets", EMBEDDED, "--dry-run")
+    assert named.out.count("unknown recipe 'cross-entropy'") == 2
+
+
 def test_mistakes_are_told_before_anything_runs(ttabench: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for arguments, sentence in (
