@@ -44,7 +44,8 @@ def _print(work: Work, asked: Asked) -> None:
     if asked.small:
         print(REHEARSAL)
     elif work.hours:
+        hours = f"About {work.hours:.1f}" if work.hours >= 0.05 else "Less than 0.1"
         print(
-            f"About {work.hours:.1f} hours on one H200 GPU with --per-gpu 7 --precision tf32, if each "
+            f"{hours} hours on one H200 GPU with --per-gpu 7 --precision tf32, if each "
             "corruption has 10,000 images. Other options take longer, and processors much longer."
         )

@@ -392,7 +392,7 @@ def test_a_dry_run_says_cells_hours_and_downloads(ttabench: Run, tmp_path: Path)
     assert output.code == 0, output.err
     assert "10 cells" in output.out
     assert "3.1 GB to download; ttabench data fetch cifar10-c" in output.out
-    assert "hours on one H200 GPU with --per-gpu 7 --precision tf32" in output.out
+    assert "\nLess than 0.1 hours on one H200 GPU with --per-gpu 7 --precision tf32" in output.out
     assert not (tmp_path / "out").exists()
 
 
