@@ -453,6 +453,24 @@ def test_sigterm_while_a_network_is_made_ends_the_program(
         bring("ended:build", Squares())
 
 
+def test_weights_that_do_not_fit_are_named_with_the_line_that_loads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (
+        "import torch\n",
+        "def build():",
+        "    net = torch.nn.Linear(3, 4)",
+        "    net.load_state_dict({'fc': 0})",
+    )
+    (tmp_path / "unfit.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        UserError, match=r"Missing key\(s\) .*\"weight\", \"bias\"\..*unfit.py, line 5\)\.$"
+    ) as caught:
+        bring("unfit:build", Squares())
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.usefixtures("nets")
 def test_a_text_of_several_lines_is_cut_to_the_first() -> None:
     with pytest.raises(UserError, match=r"ValueError: first line \(.*mynets.py, line \d+\)\.$"):

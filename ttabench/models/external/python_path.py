@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path, PurePath
@@ -15,13 +16,16 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.errors import UserError, is_sigterm, unknown
+from ttabench.errors import UserError, is_sigterm, one_line, shortened, unknown
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.external.packages import OF_ANOTHER_TORCH
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.usable_tensors import check_state, check_tensors
 
 __all__ = ["PythonModel", "make"]
+
+LONGEST_REASON = 300  # characters of an exception's text
+STANDARD = sysconfig.get_path("stdlib")
 
 
 class PythonModel(ExternalModel):
@@ -93,15 +97,27 @@ def _failed(arch: str, given: dict[str, Any], problem: BaseException) -> UserErr
 
 
 def _brief(problem: BaseException) -> str:
-    """An exception of the user's code in one line: its kind, the first line of its text, file and line."""
-    first = next(iter(str(problem).strip().splitlines()), "")
+    """An exception of the user's code in one line: its kind, the first line of its text, file and line.
+
+    Lines after a first one that ends in a colon are the reason, as in torch's text about a state_dict.
+    """
+    whole = str(problem).strip()
+    first = next(iter(whole.splitlines()), "")
+    if first.endswith(":"):
+        first = shortened(one_line(whole), LONGEST_REASON).removesuffix(".")
     if isinstance(problem, SyntaxError):
         return f"SyntaxError: {problem.msg} ({problem.filename}, line {problem.lineno})"
-    where = traceback.extract_tb(problem.__traceback__)[-1]
     text = f"{type(problem).__name__}: {first}" if first else type(problem).__name__
     if "torchvision::" in first:  # an operator of torchvision that torch did not get
         return f"{text}: {OF_ANOTHER_TORCH}"
+    frames = traceback.extract_tb(problem.__traceback__)
+    where = next((frame for frame in reversed(frames) if not _of_a_library(frame.filename)), frames[-1])
     return f"{text} ({where.filename}, line {where.lineno})"
+
+
+def _of_a_library(file: str) -> bool:
+    """Whether a file is of Python, of an installed package, or this one: no place where a user looks."""
+    return file == __file__ or file.startswith(("<", STANDARD)) or "site-packages" in Path(file).parts
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
