@@ -78,6 +78,7 @@ class CellRun:
                 "scored_classes": of_classes(self.dataset),
                 "scores": kind.scores_frozen if self.cell.protocol.frozen else kind.scores,
                 "source_warning": self.source.note.get("warning", ""),
+                **self._weights_from(),
                 "restores": kind.restores,
                 "source_data": kind.needs_of(self.method.config).source_data,
                 "source_used": "; ".join(f"{what} ({n:,} images)" for what, n in self.method.served.items()),
@@ -89,6 +90,11 @@ class CellRun:
                 "cost": self.cost,
             },
         )
+
+    def _weights_from(self) -> dict[str, str]:
+        """Tag, revision or file of weights from elsewhere, where more than the network's name says it."""
+        origin = str(self.source.note.get("origin", ""))
+        return {"weights_from": origin} if origin.startswith(f"{self.cell.arch} (") else {}
 
     def _alarms(self) -> tuple[str, ...]:
         """What casts doubt on the number; "" for what does not."""

@@ -71,7 +71,8 @@ CELL = _table(
 )  # fmt: skip
 OF_DETAILS = _table(
     {
-        **dict.fromkeys((*DETAILS, "source_warning"), str), "cost": Figures, "unlabelled": Figures,
+        **dict.fromkeys((*DETAILS, "source_warning", "weights_from"), str),
+        "cost": Figures, "unlabelled": Figures,
         "calibration": Bins,
         "windows": _table(
             {

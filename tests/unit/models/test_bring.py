@@ -33,7 +33,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.read_weights import read_weights
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.clean_accuracy import accuracy_warning
-from ttabench.models.external import external_model
+from ttabench.models.external import external_model, hugging_face_hub
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.train_sources import without_normalize
 
@@ -620,14 +620,25 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
             nn.init.zeros_(net.fc.weight)
         net.pretrained_cfg = {  # type: ignore[assignment]
             "mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25),
-            "input_size": (3, 224, 224), "fixed_input_size": name in ("vit", "large"),
-            "hf_hub_id": "timm/hub" if name == "hub" else None,
+            "input_size": (3, 32, 32) if name == "squashed" else (3, 224, 224),
+            "fixed_input_size": name in ("vit", "large"),
+            "hf_hub_id": {"hub": "timm/hub", "tagged": "timm/tagged.a1_in1k"}.get(name),
+            "crop_mode": "squash" if name == "squashed" else "center",
         }  # fmt: skip
         net.told = img_size  # type: ignore[assignment]
         return net
 
     module = types.ModuleType("timm")
-    module.list_models = lambda: ["quarters", "thousand", "unreachable", "hub", "vit", "large"]  # type: ignore[attr-defined]
+    module.list_models = lambda: [
+        "quarters",
+        "thousand",
+        "unreachable",
+        "hub",
+        "tagged",
+        "squashed",
+        "vit",
+        "large",
+    ]  # type: ignore[attr-defined]
     module.is_model = lambda name: name in module.list_models()  # type: ignore[attr-defined]
     module.create_model = create_model  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", module)
@@ -674,6 +685,23 @@ def test_timm_weights_out_of_reach_are_told_at_once_with_the_file(monkeypatch: p
         bring("timm/hub", Squares())
     assert "http://127.0.0.1:9/timm/hub/resolve/main/model.safetensors" in str(caught.value)
     assert "--archs timm/hub --checkpoint FILE" in str(caught.value)
+
+
+@pytest.mark.usefixtures("timm")
+def test_timms_tag_and_the_commit_of_the_weights_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hugging_face_hub, "_cached", lambda *_: "/hub/snapshots/0123456789abcdef/weights")
+    brought = bring("timm/tagged", Squares())
+    assert brought.note["origin"] == "timm/tagged (timm/tagged.a1_in1k, revision 0123456789ab)"
+
+
+@pytest.mark.usefixtures("timm")
+def test_images_that_timm_prepares_otherwise_are_a_warning(tmp_path: Path) -> None:
+    warning = bring("timm/quarters", Squares()).note["warning"]
+    assert warning.startswith("its weights are for images of 224 pixels, and those of squares-c have 32")
+    warning = bring("timm/squashed", Squares()).note["warning"]
+    assert warning == "timm prepares images for it by crop_mode squash, and not by a crop of the centre."
+    torch.save({"fc.weight": 2 * torch.eye(4), "fc.bias": torch.zeros(4)}, tmp_path / "own.pth")
+    assert "pixels" not in bring("timm/quarters", Squares(), checkpoint=tmp_path / "own.pth").note["warning"]
 
 
 def test_timm_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,13 @@ def test_a_network_without_a_warning_has_an_empty_one(setting: Setting) -> None:
     assert setting.one().details["source_warning"] == ""
 
 
+def test_a_result_names_the_weights_of_a_network_from_elsewhere(setting: Setting) -> None:
+    assert setting.loaded is not None
+    origin = f"{CELL.arch} ({CELL.arch}.a1_in1k, revision 0123456789ab)"
+    setting.loaded = replace(setting.loaded, note={"origin": origin})
+    assert setting.one().details["weights_from"] == origin
+
+
 def test_the_needs_are_those_of_the_settings(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = {0: Needs(), 1: Needs(source_data="images")}
     monkeypatch.setattr(Toy, "needs_of", classmethod(lambda cls, config: needs[config.shift]))

@@ -84,6 +84,10 @@ class ExternalModel(Model):
             "origin_sha256": obtain(published.file, published.source)[1],
         }
 
+    def prepared_otherwise(self) -> str:
+        """A sentence if its pretrained weights are for images that are prepared in another way; else ""."""
+        return ""
+
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """The classifier with its weights, measured on the clean test images and stored in the cache.
 
@@ -118,6 +122,7 @@ class ExternalModel(Model):
             warning, close_to_chance = input_warning(classifier, test, guesses, claimed, device)
         if close_to_chance:
             warning += self.if_close_to_chance
+        warning = " ".join(filter(None, (warning, self.prepared_otherwise())))
         note: dict[str, Any] = {
             "clean_accuracy": accuracy, "warning": warning, "test_images": len(test), **measured,
             **self.origin(),

@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-__all__ = ["address", "check_reachable"]
+__all__ = ["address", "cached_revision", "check_reachable"]
 
 PATIENCE = 10.0  # seconds until an address counts as out of reach
 
@@ -35,12 +35,25 @@ def check_reachable(repository: str, file: str, *others: str) -> None:
         raise OSError(f"no hub answers at {address(repository, file)}: {problem}") from None
 
 
+def cached_revision(repository: str, *files: str) -> str:
+    """The commit of a repository that the first cached one of the files is of; "" if none is cached."""
+    found = next(filter(None, (_cached(repository, file) for file in files)), "")
+    _, snapshots, below = found.replace("\\", "/").rpartition("/snapshots/")
+    return below.partition("/")[0] if snapshots else ""
+
+
 def _is_cached(repository: str, file: str) -> bool:
+    return bool(_cached(repository, file))
+
+
+def _cached(repository: str, file: str) -> str:
+    """The path of a file in the cache of the hub's package; "" if it is not there."""
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
-        return False
+        return ""
     try:
-        return isinstance(try_to_load_from_cache(repository, file), str)
+        found = try_to_load_from_cache(repository, file)
     except ValueError:  # the name of no repository: the hub says so
-        return False
+        return ""
+    return found if isinstance(found, str) else ""

@@ -14,6 +14,7 @@ from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.clean_accuracy import NORMALISATIONS, normalisation
 from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.external.hugging_face_hub import cached_revision
 
 __all__ = ["PREFIX", "HuggingFaceModel"]
 
@@ -43,6 +44,12 @@ class HuggingFaceModel(ExternalModel):
         mean, std = self._normalisation()  # first, since the weights may be a long download
         net = self._fetched("AutoModelForImageClassification", use_safetensors=True)
         return self.wrap(Logits(net), mean, std)
+
+    def origin(self) -> dict[str, Any]:
+        """With the commit of a repository of the hub."""
+        repository = self.name.removeprefix(PREFIX)
+        revision = "" if Path(repository).exists() else cached_revision(repository, "config.json")
+        return {"origin": f"{self.name} (revision {revision[:12]})" if revision else self.name}
 
     def recall(self, sha256: str) -> Loaded | None:
         # The cache has the normalisation. The image processor is not asked: it may have been replaced by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -12,15 +13,20 @@ from ttabench.data.dataset import Dataset
 from ttabench.errors import UserError, unknown
 from ttabench.models.external import hugging_face_hub, packages
 from ttabench.models.external.external_model import ExternalModel
+from ttabench.models.external.hugging_face_hub import cached_revision
 
 __all__ = ["PREFIX", "TimmModel", "network"]
 
 PREFIX = "timm/"
 FILE = "model.safetensors"  # of a repository on the Hugging Face hub
+OLDER_FILE = "pytorch_model.bin"
 
 
 class TimmModel(ExternalModel):
     """``timm/NAME``: ``timm.create_model``, with timm's normalisation for it and the weights timm keeps."""
+
+    facts: Mapping[str, Any] = MappingProxyType({})
+    """What timm says of the weights that it keeps, once they are loaded."""
 
     def build(self) -> Classifier:
         net, mean, std = network(self.name, self.dataset, pretrained=False)
@@ -28,7 +34,28 @@ class TimmModel(ExternalModel):
 
     def build_pretrained(self) -> Classifier:
         net, mean, std = network(self.name, self.dataset, pretrained=True)
+        self.facts = dict(net.pretrained_cfg)  # type: ignore[arg-type]
         return self.wrap(net, mean, std)
+
+    def origin(self) -> dict[str, Any]:
+        """The repository with timm's tag, and its commit, of weights from the hub; else their address."""
+        repository = str(self.facts.get("hf_hub_id") or "")
+        where = repository or _address(self.facts)
+        if repository and (revision := cached_revision(repository, _hub_file(self.facts), OLDER_FILE)):
+            where += f", revision {revision[:12]}"
+        return {"origin": f"{self.name} ({where})" if where else self.name}
+
+    def prepared_otherwise(self) -> str:
+        """A sentence if timm prepares images for its weights in another way than they are here, else ""."""
+        size, mode = (self.facts.get("input_size") or (0,))[-1], self.facts.get("crop_mode") or "center"
+        if size and size != self.dataset.image_size:
+            return (
+                f"its weights are for images of {size} pixels, and those of {self.dataset.name} have "
+                f"{self.dataset.image_size}: the accuracy is not that of timm."
+            )
+        if mode != "center":
+            return f"timm prepares images for it by crop_mode {mode}, and not by a crop of the centre."
+        return ""
 
 
 def network(
@@ -85,7 +112,7 @@ def _check_reachable(arch: str, origin: Mapping[str, Any]) -> None:
     if not origin.get("hf_hub_id"):
         return
     try:
-        hugging_face_hub.check_reachable(origin["hf_hub_id"], _hub_file(origin), "pytorch_model.bin")
+        hugging_face_hub.check_reachable(origin["hf_hub_id"], _hub_file(origin), OLDER_FILE)
     except (OSError, ValueError) as problem:
         raise _unavailable(arch, origin, problem) from None
 

@@ -48,6 +48,11 @@ class TorchvisionModel(ExternalModel):
             ) from None
         return self._wrapped(net, weights)
 
+    def origin(self) -> dict[str, Any]:
+        """torchvision's name of the weights, and of their file."""
+        _, weights = self._parts()
+        return {"origin": f"{self.name} ({weights.name}, {weights.url.rpartition('/')[2]})"}
+
     def _wrapped(self, net: nn.Module, weights: Any) -> Classifier:
         transforms = weights.transforms()
         return self.wrap(net, tuple(transforms.mean), tuple(transforms.std))

@@ -131,6 +131,7 @@ def test_torchvision_models_come_with_weights_and_their_normalisation(torchvisio
 def test_torchvision_weights_can_be_named(torchvision: list[Any]) -> None:
     brought = bring("torchvision/quarters:V1", Squares())
     assert Weights.V1 in torchvision
+    assert brought.note["origin"] == f"torchvision/quarters:V1 (V1, {Weights.V1.url.rpartition('/')[2]})"
     torch.testing.assert_close(brought.classifier.normalize.std.flatten(), torch.full((3,), 0.2))
 
 
