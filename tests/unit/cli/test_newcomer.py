@@ -133,6 +133,15 @@ def test_one_folder_too_high_is_answered_with_the_right_one(ttabench: Run, birds
     assert made.code == 0, made
 
 
+def test_one_folder_too_high_is_never_answered_with_training_images(ttabench: Run, birds: Path) -> None:
+    (birds / "test").rename(birds / "val 2026")
+    output = ttabench("data", "generate", birds)
+    assert output.code == 2
+    _, _, command = output.err.strip().partition("per class: ttabench ")
+    test, train = (str(birds / name) for name in ("val 2026", "train"))
+    assert shlex.split(command) == ["data", "generate", test, "--train", train]
+
+
 @pytest.mark.parametrize("given", ["birds", "birds/test"])
 def test_clean_images_in_place_of_a_dataset(ttabench: Run, birds: Path, given: str) -> None:
     output = ttabench("sweep", "--datasets", f"./{given}", "--archs", "resnet18_w8")

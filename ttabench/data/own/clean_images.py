@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,16 +107,24 @@ def _fit(files: Sequence[Path], size: int) -> Fit:
 
 
 def check_level(source: Path, classes: Sequence[str]) -> None:
-    """Raise UserError where the folder of a class has no images but folders of images, as birds/test/crow."""
-    for name in classes:
-        folder = source / name
-        if not image_files(folder) and any(image_files(folder / inner) for inner in class_folders(folder)):
-            train = source / "train"
-            also = f" --train {train}" if train.is_dir() and train != folder else ""
-            raise UserError(
-                f"{folder} holds folders, not images; name the folder with one folder of images per class: "
-                f"ttabench data generate {folder}{also}"
-            )
+    """Raise UserError where the folder of a class has no images but folders of images, as birds/test/crow.
+
+    The command in the error makes the test set from training images only where there are no others.
+    """
+    above = [source / name for name in classes if _is_above_classes(source / name)]
+    if above:
+        train = source / "train"
+        test = next((folder for folder in above if folder != train), train)
+        also = f" --train {quote(str(train))}" if train.is_dir() and train != test else ""
+        raise UserError(
+            f"{test} holds folders, not images; name the folder with one folder of images per class: "
+            f"ttabench data generate {quote(str(test))}{also}"
+        )
+
+
+def _is_above_classes(folder: Path) -> bool:
+    """Whether it has no images itself, but a folder of images."""
+    return not image_files(folder) and any(image_files(folder / inner) for inner in class_folders(folder))
 
 
 def _resized(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
