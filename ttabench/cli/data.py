@@ -168,8 +168,10 @@ def generate(
     root: Into = None,
 ) -> None:
     """Make the -C version of a clean test set. After an interruption, the same command continues."""
+    from ttabench.corruptions.sizes import IMAGENET_SIZE
     from ttabench.data.own.class_checks import classes_in_order
     from ttabench.data.own.generate_corrupted import generate as run
+    from ttabench.data.own.manifest import read_manifest
     from ttabench.sweep.options import corruption_names, whole_numbers
     from ttabench.sweep.progress.display import Meter
     from ttabench.system.files import user_path
@@ -193,7 +195,7 @@ def generate(
     if order := classes_in_order(user_path(source)):
         print(f"{printable(order)}. The outputs of a network must have this order.")
     print(f"{printable(str(folder))} is ready: {_sweep_of(folder, root, names, numbers)}")
-    if size == 224 and not jpeg:
+    if not jpeg and read_manifest(folder)["image_size"] == IMAGENET_SIZE:
         print("The published images of ImageNet-C are JPEG files of quality 85; for such images: --jpeg 85.")
     if (folder / "train.npz").exists():
         print(

@@ -221,9 +221,9 @@ def test_images_of_224_pixels_that_are_no_jpeg_files_are_said(ttabench: Run, tmp
     """The published images of ImageNet-C are."""
     images = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8)
     np.savez(tmp_path / "mine.npz", images=images, labels=np.arange(2))
-    command = ("data", "generate", tmp_path / "mine.npz", "--size", "224", "--corruptions", "brightness")
+    command = ("data", "generate", tmp_path / "mine.npz", "--corruptions", "brightness")
     few = ("--severities", "5", "--workers", "0")
-    for more, said in (((), True), (("--jpeg", "85"), False)):
+    for more, said in (((), True), (("--size", "224"), True), (("--jpeg", "85"), False)):
         output = ttabench(*command, *few, *more, "--root", tmp_path / "-".join(("to", *more)))
         assert output.code == 0, output.err
         assert ("quality 85; for such images: --jpeg 85." in output.out) is said
