@@ -82,6 +82,26 @@ def automatic_size(source: Path) -> int:
     return 0 if width == height and width in SIZES else nearest_size(min(width, height))
 
 
+def enlarged(source: Path, size: int) -> str:
+    """A sentence about images that `size` enlarges, which blurs them before they are corrupted; or ""."""
+    if source.is_dir():
+        files = files_in_classes(source)
+        small = [(file, sides) for file in files if min(sides := image_size(file)) < size]
+        first = (
+            f"{len(small):,} of {len(files):,} images, such as {small[0][0]} ({_by(small[0][1])}),"
+            if small
+            else ""
+        )
+    else:
+        height, width = _open_npz(source).images.shape[1:3]
+        first = f"images of {_by((width, height))}" if min(width, height) < size else ""
+    return first and f"{first} are enlarged to {size}×{size}, and so blurred before they are corrupted."
+
+
+def _by(sides: tuple[int, int]) -> str:
+    return f"{sides[0]}×{sides[1]} pixels"
+
+
 def _common_size(source: Path, files: Sequence[Path]) -> tuple[int, int]:
     """Width and height of the files, from their headers. Raises UserError where they have several sizes."""
     of_size: dict[tuple[int, int], Path] = {}

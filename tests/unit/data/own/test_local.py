@@ -31,7 +31,7 @@ from ttabench.data.files import array_files
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.files.fingerprint import folder_sha256
 from ttabench.data.own import corrupting_processes, generate_corrupted, generated_folder
-from ttabench.data.own.clean_images import read_clean
+from ttabench.data.own.clean_images import enlarged, read_clean
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.data.published.cifar import CifarC
@@ -373,8 +373,26 @@ def test_other_sizes_are_resized_to_the_nearest_or_on_request(
     with pytest.warns(UserWarning, match=f"all are resized to {nearest}×{nearest} pixels"):
         data = catalog.dataset(str(generate(path, root=tmp_path, **SMALL)))
     assert data.test().images.shape == (4, nearest, nearest, 3)
-    data = catalog.dataset(str(generate(path, root=tmp_path, name="y", size=64, **SMALL)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = catalog.dataset(str(generate(path, root=tmp_path, name="y", size=64, **SMALL)))
     assert data.test().images.shape == (4, 64, 64, 3)
+
+
+def test_images_that_a_size_enlarges_are_a_warning(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=fakes.clean_images(4, 28), labels=[0, 1, 0, 1])
+    with pytest.warns(UserWarning, match=r"x\.npz: images of 28×28 pixels are enlarged to 64×64"):
+        generate(tmp_path / "x.npz", root=tmp_path, size=64, **SMALL)
+    for row, (height, width) in enumerate(((64, 64), (50, 90), (70, 80))):
+        fakes.write_png(
+            tmp_path / "y" / f"{row % 2}" / f"{row}.png", np.full((height, width, 3), row, np.uint8)
+        )
+    says = r"1 of 3 images, such as .*1\.png \(90×50 pixels\), are enlarged to 64×64"
+    with pytest.warns(UserWarning, match=says):
+        generate(tmp_path / "y", root=tmp_path, size=64, **SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not enlarged(tmp_path / "y", 50)
 
 
 @each("first, then", [((224, 224), (375, 500)), ((40, 40), (224, 224)), ((40, 50), (50, 40))])
