@@ -116,6 +116,8 @@ def adapt(
             given = SourceBatches(source, needs, device_of(classifier), dtype_of(classifier))
             images = DeclaredSource(given, needs)
         adapted.method.prepare(images)
+        if source is not None:
+            adapted._source_size = given.size_read
     check_restorable(adapted.method, classifier)
     adapted._follow()
     if needs.gradient:

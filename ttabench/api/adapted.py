@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
@@ -49,6 +50,7 @@ class Adapted(nn.Module):
         self._seed = seed
         self._image_size = image_size
         self._rate_given = False
+        self._source_size: tuple[int, ...] = ()
         self._generator = OwnGenerator(device_of(method.model), seed)
         self._pixels, self._logits = PixelCheck(), LogitCheck()
         self._follow()
@@ -115,7 +117,20 @@ class Adapted(nn.Module):
         if x.dtype != ours.dtype and not torch.is_autocast_enabled(x.device.type):
             raise UserError(f"images are {x.dtype}, the network is {ours.dtype}; convert one to the other.")
         self._pixels.look(x)
+        if self._source_size and self._source_size != x.shape[2:]:
+            self._warn_of_size(x)
         self._logits.settle(self.method.name)
+
+    def _warn_of_size(self, x: Tensor) -> None:
+        """Warn once of images of another size than the source images, whose statistics differ."""
+        (height, width), (h, w) = self._source_size, x.shape[2:]
+        self._source_size = ()
+        warnings.warn(
+            f"source images have {width}×{height} pixels and these images {w}×{h}: what {self.method.name} "
+            "knows of the source is of another size; resize one of them.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def reset(self) -> None:
         """Back to the network as it was before the first batch."""

@@ -51,6 +51,11 @@ class _Batches(SourceTensors):
         warn_of_dark(tensor, "source images")
         return tensor
 
+    @property
+    def size_read(self) -> tuple[int, ...]:
+        """Height and width of the images, once a method has read them; before, ()."""
+        return tuple(self._images.shape[2:]) if "_images" in vars(self) else ()
+
     def _take(self, batch_size: int, limit: int, shuffle: bool = False) -> Iterator[Tensor]:
         n = len(self._images)
         chosen = torch.arange(n)

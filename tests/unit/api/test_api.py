@@ -122,6 +122,19 @@ def test_mistakes_are_one_sentence(
         ttabench.adapt(net, method, **options)  # type: ignore[arg-type]
 
 
+def test_source_images_of_another_size_than_the_images_are_a_warning(net: nn.Module) -> None:
+    """Once, and only where a method has read them."""
+    images, small = torch.rand(4, 3, 32, 32), [torch.rand(8, 3, 24, 24)]
+    says = "source images have 24×24 pixels and these images 32×32: what coral knows of the source"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for method in ("coral", "tent"):
+            adapted = ttabench.adapt(net, method, source=small)
+            adapted(images), adapted(images)
+        ttabench.adapt(net, "coral", source=[images])(images)
+    assert [str(each.message).startswith(says) for each in caught] == [True]
+
+
 def test_labels_in_a_loader_are_not_read(net: nn.Module, x: Tensor) -> None:
     class Trap:
         def __getattribute__(self, name: str) -> object:
