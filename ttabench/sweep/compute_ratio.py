@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ttabench.cell import Cell, canonical
 from ttabench.cell.stream_spec import LARGEST
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
+from ttabench.corruptions.names import NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, exit_is_an_error, first_line
 from ttabench.measure.torch_defaults import matrix_products
@@ -162,10 +162,8 @@ def measured(cell: Cell, device: str) -> float:
 def _corrupted(dataset: Dataset) -> Labelled:
     """A corrupted test set, of the highest severity that is there. Raises UserError if there is none."""
     name = dataset.corruptions[0]
-    if name == NATURAL:
-        return dataset.corrupted(name, NO_SEVERITY)
     missing: UserError | None = None
-    for severity in reversed(SEVERITIES):
+    for severity in (*reversed(SEVERITIES), NO_SEVERITY):  # 0: a natural shift, a domain, a part of CCC
         try:
             return dataset.corrupted(name, severity)
         except UserError as problem:

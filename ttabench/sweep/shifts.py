@@ -236,6 +236,11 @@ def _check_stream_of(data: Dataset, spec: StreamSpec, corruptions: tuple[str, ..
     """Raises UserError if a dataset cannot have a long stream of these corruptions."""
     if corruptions == (NATURAL,):
         raise UserError(f"--stream {spec.kind}: {data.name} is a natural shift and has no corruptions.")
+    if any(name in data.corruptions and name not in KNOWN_CORRUPTIONS for name in corruptions):
+        raise UserError(
+            f"--stream {spec.kind.partition('_')[0]}: {data.name} has {corruptions[0]}, which is no "
+            "corruption; leave --stream out."
+        )
     if spec.kind in CORRUPTS_ITSELF:
         if data.image_size not in IMAGE_SIZES:
             sizes = " or ".join(map(str, IMAGE_SIZES))

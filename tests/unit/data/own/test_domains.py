@@ -17,6 +17,10 @@ from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import not_read
 from ttabench.errors import UserError
 from ttabench.store import load_frame
+from ttabench.sweep import compute_ratio
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.shifts import find_shifts
+from ttabench.sweep.sweep_file import with_flags
 
 DOMAINS = ("art", "photo", "sketch")
 CLASSES = ("cat", "dog")
@@ -121,6 +125,19 @@ def test_a_request_for_a_severity_is_refused(root: Path) -> None:
         data.corrupted("art", 5)
     with pytest.raises(UserError, match="did you mean 'sketch'"):
         data.corrupted("sketsh", 0)
+
+
+def test_the_compute_ratio_of_a_pace_is_measured_on_a_domain(root: Path) -> None:
+    """They have no severity at which it could be."""
+    data = dataset(str(root / "photo"))
+    assert np.array_equal(compute_ratio._corrupted(data).images, data.corrupted("art", 0).images)
+
+
+def test_a_long_stream_of_domains_is_refused_as_such(root: Path) -> None:
+    for stream in ("recurring(2)", "gradual", "ccc(40)"):
+        grid = make_grid(with_flags({"methods": "tent", "archs": "resnet18", "stream": stream}, {}))
+        with pytest.raises(UserError, match="has art, which is no corruption; leave --stream out"):
+            find_shifts(dataset(str(root / "photo")), grid)
 
 
 def test_a_table_has_the_domains_as_columns(
