@@ -3,7 +3,6 @@
 Ctrl-C during its imports, or once more while it ends, is no traceback.
 """
 
-import os
 import signal
 import sys
 
@@ -20,8 +19,11 @@ def main() -> None:
         pass
     except SystemExit as leaving:
         code = leaving.code
-    if code == INTERRUPTED:  # Python waits for threads now; once more means not to
-        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    if code == INTERRUPTED:  # Python waits for threads now; a second Ctrl-C, then or before, means not to
+        from ttabench.system.interrupts import leave_at_once
+
+        if signal.signal(signal.SIGINT, leave_at_once) is leave_at_once:
+            signal.raise_signal(signal.SIGINT)
     sys.exit(code)  # type: ignore[arg-type]
 
 

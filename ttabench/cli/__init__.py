@@ -21,6 +21,7 @@ import typer
 from ttabench.cli._mistakes import HELP, refuse_empty_path, refuse_misread, sentence, tidy_help
 from ttabench.errors import TERMINATED, UserError, forward_warnings, is_sigterm, printable, shortened
 from ttabench.system.cores import ONE_NUMPY_THREAD
+from ttabench.system.interrupts import leave_at_once
 from ttabench.system.nonblocking import FULL, NonBlocking
 
 VERBS = {
@@ -89,7 +90,15 @@ def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """Leave in good order. The second waits for no thread any more, and the third for nothing."""
     _leave_imports(INTERRUPTED)
+    signal.signal(number, _on_second_ctrl_c)
+    signal.default_int_handler(number, frame)
+
+
+def _on_second_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """``ttabench.__main__`` sees by the handler that it came."""
+    signal.signal(number, leave_at_once)
     signal.default_int_handler(number, frame)
 
 

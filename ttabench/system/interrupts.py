@@ -1,11 +1,16 @@
-"""Ctrl-C while processes are started."""
+"""Ctrl-C while processes are started, and once more while a command ends."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+
+
+def leave_at_once(*_: object) -> None:
+    """A handler of Ctrl-C that waits for nothing."""
+    os._exit(128 + signal.SIGINT)
 
 
 @contextmanager
@@ -14,6 +19,8 @@ def ctrl_c_waits() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # as on Windows
         yield
         return
+    from multiprocessing import resource_tracker
+
     resource_tracker.ensure_running()  # Python starts it before the first process, and unblocks SIGINT then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -261,6 +261,36 @@ def test_ctrl_c_once_more_ends_the_command_at_once_and_without_a_traceback() -> 
     assert (done.returncode, done.stderr) == (130, "")
 
 
+TWICE = """
+import atexit, os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from ttabench import cli
+from ttabench.__main__ import main
+
+def press(times: int) -> None:
+    for _ in range(times):
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+def computing() -> None:
+    with ThreadPoolExecutor(1) as pool:  # as --workers 0 does, which waits for the batch
+        pool.submit(time.sleep, 300)
+        threading.Thread(target=press, args=(2,), daemon=True).start()
+        time.sleep(300)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli._main = computing
+atexit.register(print, "Python is taken down")
+main()
+"""
+
+
+def test_a_second_ctrl_c_takes_nothing_down_around_a_batch_that_is_computed() -> None:
+    """Python forgets a thread if Ctrl-C ends the wait for it; torch in this thread then aborts Python."""
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 IMPORTS = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
