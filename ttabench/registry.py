@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from ttabench.cell.protocol import MODES
 from ttabench.errors import UnusableModel, UserError, exit_is_an_error, is_sigterm, shortened, unknown
@@ -145,13 +145,21 @@ def _fault(cls: Any, name: str) -> str:
         return f"its `mode` is {_shown(cls.mode)}, expected {' or '.join(MODES)}"
     if cls.reset is not contract.Method.reset:
         return "it has a reset() of its own, expected that of Method, which restores all attributes"
-    return config_fault(cls.Config)
+    return config_fault(cls)
 
 
-def config_fault(kind: Any) -> str:
+def config_fault(cls: type[Method[Any]]) -> str:
     """Why a method's `Config` is no dataclass of scalars that all have defaults; "" if it is one."""
+    kind: Any = cls.Config
     if not isinstance(kind, type) or not is_dataclass(kind):
         return f"its Config is {_shown(kind)}, expected a frozen dataclass"
+    for base in vars(cls).get("__orig_bases__", ()):
+        for stated in get_args(base):
+            if isinstance(stated, type) and is_dataclass(stated) and not issubclass(kind, stated):
+                return (
+                    f"it is a {get_origin(base).__name__}[{stated.__name__}], and its Config is "
+                    f"{kind.__name__}; write `Config = {stated.__name__}` in it"
+                )
     for field in fields(kind):
         if field.default is MISSING and field.default_factory is MISSING:
             return f"its setting `{field.name}` has no default, expected one for every setting"

@@ -51,6 +51,13 @@ class Negative:
     lr: NonNegative = -1.0
 
 
+class Forgetful(Method[Negative]):
+    name = "odd"
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+
 class Point:
     """An entry point as importlib.metadata has them, for a class or what an import raises."""
 
@@ -110,6 +117,10 @@ FAULTS: dict[str, tuple[Any, str]] = {
         "its Config() fails (RuntimeError: its code calls exit(3)",
     ),
     "a plain class as Config": (odd(Config=Plain), ", expected a frozen dataclass"),
+    "a Config that was forgotten": (
+        Forgetful,
+        "it is a Method[Negative], and its Config is NoConfig; write `Config = Negative` in it",
+    ),
     "a number as family": (odd(family=3), "its `family` is 3, expected a text"),
     "a text as batch size": (odd(batch_size="64"), "its `batch_size` is '64', expected a whole number"),
     "a tuple as needs": (odd(needs=("batch",)), "its `needs` is ('batch',), expected a Needs"),

@@ -49,7 +49,7 @@ def conform(method: type[Method[Any]], settings: Mapping[str, str] | None = None
     `settings` are texts, as in ``tent[norms=all]``. Raises UserError for one the method does not have.
     The global random generators, the threads, and the functions and layers of torch are left as they were.
     """
-    if fault := config_fault(method.Config):
+    if fault := config_fault(method):
         return [Check(SOUND, False, fault)]
     try:
         with exit_is_an_error():

@@ -36,6 +36,8 @@ def rename(texts: Sequence[str], cells: pd.DataFrame) -> AbstractContextManager[
             raise UserError(
                 f"--rename is {text!r}; expected IDENTIFIER=NAME, e.g. quantile='Quantile (ours)'."
             )
+        if (further := re.search(r", *([^=,]+)=", name)) and further[1] in known:
+            raise UserError(f"--rename is {text!r}; give {further[1]} a --rename of its own.")
         identifier = pair["identifier"].strip()
         if identifier not in known:
             raise unknown("method, architecture or dataset of these results", identifier, sorted(known))

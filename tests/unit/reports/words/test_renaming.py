@@ -70,6 +70,7 @@ def test_a_name_counts_only_for_the_report_that_asks_for_it(
         (["tent=a\nb"], "expected IDENTIFIER=NAME"),
         (["tnet=Ours"], "tent"),
         (["tent=One", "tent=Two"], "two names"),
+        (["tent=One,quantile=Two"], "give quantile a --rename of its own"),
         (["tent=Quantile"], "tent and quantile"),
         (["tent=Ours", "quantile=Ours"], "'Ours'"),
         (["cct=ResNet18"], "cct and resnet18"),
