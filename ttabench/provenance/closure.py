@@ -15,7 +15,7 @@ from functools import cache
 
 from ttabench.provenance.definitions import ANY, BODY, Definition
 
-__all__ = ["BODY", "OWN_TEXT", "WHOLE", "Code", "Graph", "Module", "Node", "closure"]
+__all__ = ["BODY", "OWN_TEXT", "WHOLE", "Graph", "Module", "Node", "Reached", "closure"]
 
 Node = tuple[str, str, str]
 """A module, a definition in it ("" for the other statements, "*" for the whole module, "=" for
@@ -50,7 +50,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Code:
+class Reached:
     """The code that a number depends on.
 
     source  SHA-256 (hex) over all that is reached, without names; "" for no code.
@@ -203,7 +203,7 @@ def _left(names: list[str]) -> str:
     return "." + ".".join(names)
 
 
-def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Node]] | None = None) -> Code:
+def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Node]] | None = None) -> Reached:
     """All that the roots reach, hashed.
 
     cut   module → definitions that its code refers to and does not use.
@@ -213,7 +213,7 @@ def closure(roots: Iterable[Node], graph: Graph, cut: Mapping[str, frozenset[Nod
     edges = {node: _edges(node, found, reached) for node, found in reached.items()}
     texts = {node: found.text for node, found in reached.items()}
     branches = {node: found.branches for node, found in reached.items() if found.branches is not None}
-    return Code(_source(start, edges, texts), texts, start, edges, branches)
+    return Reached(_source(start, edges, texts), texts, start, edges, branches)
 
 
 def _source(

@@ -9,7 +9,7 @@ from functools import cache, partial
 from textwrap import dedent
 
 from tests.cases import each
-from ttabench.provenance.closure import WHOLE, Code, Graph, Module, Node, closure
+from ttabench.provenance.closure import WHOLE, Graph, Module, Node, Reached, closure
 from ttabench.provenance.definitions import definitions_of
 from ttabench.provenance.normal_form import code_hash
 
@@ -20,7 +20,7 @@ def reached(
     whole: tuple[str, ...] = (),
     left_out: tuple[str, ...] = (),
     cut: Mapping[str, frozenset[Node]] | None = None,
-) -> Code:
+) -> Reached:
     """The code that the roots reach in modules with these texts; without roots, ``m: f``."""
 
     @cache

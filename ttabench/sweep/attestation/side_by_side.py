@@ -55,7 +55,7 @@ PACKAGES = ("", "methods", "reports")
 """Folders of a checkout from which ttabench is imported."""
 
 
-class Code:
+class CodeProcess:
     """A process that answers with one of the two codes, see `ttabench.sweep.attestation.one_side`."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: Any) -> None:
@@ -85,7 +85,7 @@ class Code:
 
 
 @contextmanager
-def _started(name: str, folder: Path | None) -> Iterator[Code]:
+def _started(name: str, folder: Path | None) -> Iterator[CodeProcess]:
     """A process with the code of a checkout, or with the installed code for None."""
     # Of summaries that one process keeps on the disk, the other would not do the operations.
     changed = {summary_cache.LIMIT: "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -99,7 +99,7 @@ def _started(name: str, folder: Path | None) -> Iterator[Code]:
             env={**os.environ, **changed}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
         )  # fmt: skip
         try:
-            yield Code(name, process, errors)
+            yield CodeProcess(name, process, errors)
         finally:
             process.kill()
             process.communicate()
@@ -142,7 +142,7 @@ class SideBySide:
     accepted: Sequence[str] = ()
 
     def __init__(
-        self, old: Path, sides: Sequence[Code], folders: Sequence[Path], accept_old: bool = False
+        self, old: Path, sides: Sequence[CodeProcess], folders: Sequence[Path], accept_old: bool = False
     ) -> None:
         self._old, self._sides, self._accept_old = old, sides, accept_old
         self._folders = [{"folder": str(folder)} for folder in folders]
