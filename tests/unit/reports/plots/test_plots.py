@@ -702,7 +702,7 @@ def test_labels_neither_cover_each_other_nor_leave_the_plot() -> None:
         assert box.bottom >= 0
         assert box.right <= 2.9
         assert box.top <= 1.9
-        assert sum(box.overlap(other) for other in boxes[:k]) == 0
+        assert sum(box.overlap(other) for other in boxes[:k]) < 1e-4  # square inches: texts have other widths
 
 
 def test_labels_leave_a_line_free() -> None:

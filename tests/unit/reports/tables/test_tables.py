@@ -158,7 +158,8 @@ def test_a_long_stream_is_named_wherever_it_stands_and_comes_last(tmp_path: Path
 
 def test_p_values_keep_their_digits_and_protocols_their_numbers(tmp_path: Path) -> None:
     line = {"accuracy": 81.23456, "p_source_holm": 1.23456e-30, "p_best_holm": 0.04567, "held_out": 1 / 3}
-    (back,) = pd.read_csv(csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))).to_dict("records")
+    file = csv_files.write_csv(tmp_path / "a.csv", pd.DataFrame([line]))
+    (back,) = pd.read_csv(file, float_precision="round_trip").to_dict("records")
     assert back == {**line, "accuracy": 81.2346, "p_source_holm": 1.23e-30, "p_best_holm": 0.0457}
 
 
