@@ -1,4 +1,4 @@
-"""Which branches of some definitions ran, also inside of a line: Python traces each instruction of them."""
+"""Which branches of some definitions ran, also inside of a line: Python tells of each one that it takes."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ class Executed:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note what runs in the block, in this thread and in threads that start in it."""
+        if sys.version_info >= (3, 12):  # whose traces leave out instructions
+            with _monitored(self._called, self._branched):
+                yield
+            return
         before = sys.gettrace()
         threading.settrace(self._call)
         sys.settrace(self._call)
@@ -53,19 +57,28 @@ class Executed:
         """Forget what ran since it was :meth:`noted`."""
         self._arcs = {key: set(arcs) for key, arcs in noted.items()}
 
-    def _call(self, frame: FrameType, event: str, arg: Any) -> Local | None:
-        code = frame.f_code
+    def _called(self, code: CodeType) -> bool:
+        """Whether the code is of a function that is watched; it runs now."""
         names = self._wanted.get(code.co_filename)
         if names is None or outer(code.co_qualname) not in names:
+            return False
+        self._arcs.setdefault(_key(code), set())
+        return True
+
+    def _branched(self, code: CodeType, arc: Arc) -> None:
+        self._arcs[_key(code)].add(arc)
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Local | None:
+        code = frame.f_code
+        if not self._called(code):
             return None
-        arcs = self._arcs.setdefault(_key(code), set())
         frame.f_trace_opcodes = True
         before = -1
 
         def local(frame: FrameType, event: str, arg: Any) -> Local:
             nonlocal before
             if event == "opcode":
-                arcs.add((before, frame.f_lasti))
+                self._branched(code, (before, frame.f_lasti))
                 before = frame.f_lasti
             return local
 
@@ -91,6 +104,40 @@ class Executed:
         elif not _does_nothing(code):  # else it stands for the functions of subclasses
             inner = f"{code.co_name} did not run"
             yield code.co_firstlineno, NOT_AT_ALL if code.co_qualname == name else inner
+
+
+if sys.version_info >= (3, 12):
+
+    @contextmanager
+    def _monitored(
+        called: Callable[[CodeType], bool], branched: Callable[[CodeType, Arc], None]
+    ) -> Iterator[None]:
+        """A block in which code that `called` wants tells `branched` of its branches, in all threads."""
+        monitoring = sys.monitoring
+        tool = next(number for number in range(6) if monitoring.get_tool(number) is None)
+
+        def start(code: CodeType, _offset: int) -> Any:
+            return None if called(code) else monitoring.DISABLE
+
+        def branch(code: CodeType, offset: int, to: int) -> Any:
+            if not called(code):
+                return monitoring.DISABLE
+            branched(code, (offset, to))
+            return None
+
+        events = {monitoring.events.PY_START: start, monitoring.events.BRANCH: branch}
+        monitoring.use_tool_id(tool, "ttabench")
+        try:
+            for event, callback in events.items():
+                monitoring.register_callback(tool, event, callback)
+            monitoring.set_events(tool, sum(events))
+            monitoring.restart_events()  # a block before may have disabled some
+            yield
+        finally:
+            monitoring.set_events(tool, 0)
+            for event in events:
+                monitoring.register_callback(tool, event, None)
+            monitoring.free_tool_id(tool)
 
 
 def outer(qualified: str) -> str:
@@ -131,7 +178,7 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
         name = instruction.opname  # such as POP_JUMP_IF_TRUE, and POP_JUMP_FORWARD_IF_TRUE in Python 3.11
         if not ("JUMP" in name and "_IF_" in name) and name != "FOR_ITER":
             continue
-        if instructions[at - 1].opname == "WITH_EXCEPT_START":
+        if "WITH_EXCEPT_START" in (each.opname for each in instructions[max(0, at - 2) : at]):
             continue  # after an error in a with block; it gives no number
         if not any(start == instruction.offset for start, _ in taken):
             continue  # the way to it is named already
@@ -139,7 +186,8 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
         where = instruction.positions if name != "FOR_ITER" else at
         for outcome, way in ((jumps_if, instruction.argval), (not jumps_if, instructions[at + 1].offset)):
             lines[where, outcome] = line
-            if (instruction.offset, way) in taken or _raises(instructions, way):
+            past = (way, way + 2, way + 4) if name == "FOR_ITER" else (way,)  # Python jumps over END_FOR
+            if any((instruction.offset, to) in taken for to in past) or _raises(instructions, way):
                 came.add((where, outcome))
     return sorted({line for outcome, line in lines.items() if outcome not in came})
 
