@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import torch
 from torch import Tensor
@@ -82,6 +82,8 @@ class Emulated:
         stack.enter_context(patch.object(torch, "Generator", _Generator))
         stack.enter_context(patch.object(torch.cuda, "synchronize", lambda *_: self._wait("synchronize")))
         stack.enter_context(patch.object(torch.cuda, "is_bf16_supported", lambda *_: False))
+        stack.enter_context(patch.object(torch.cuda, "Event", MagicMock))
+        stack.enter_context(patch.object(torch.cuda, "current_stream", MagicMock()))
         stack.enter_context(patch.object(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state()))
         stack.enter_context(patch.object(torch.cuda, "set_rng_state", lambda *_: None))
         stack.enter_context(patch.object(torch, "autocast", _Autocast))
@@ -264,7 +266,9 @@ class _Functions(TorchFunctionMode):
         self.emulated = emulated
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.emulated.call(func, args, kwargs or {})
+        # Pinned memory of the host is memory of the host; without a GPU there is none.
+        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
+        return self.emulated.call(func, args, kwargs)
 
 
 class _Operations(TorchDispatchMode):

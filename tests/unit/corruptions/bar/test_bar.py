@@ -113,8 +113,10 @@ def test_ripples_move_rows_by_the_sine(images: np.ndarray) -> None:
 def test_a_flat_image_stays_flat_where_rotations_and_zooms_read_inside() -> None:
     flat = np.full((3, 32, 32, 3), 128, np.uint8)
     orders = np.array([[0, 1, 2]] * 3)
-    assert (spline_blurs.circular_motion_blur(flat, None, 1)[:, 12:20, 12:20] == 128).all()
-    assert (spline_blurs.transverse_chromatic_aberration(flat, orders, 5)[:, 6:26, 6:26] == 128).all()
+    blurred = spline_blurs.circular_motion_blur(flat, None, 1)[:, 12:20, 12:20]
+    zoomed = spline_blurs.transverse_chromatic_aberration(flat, orders, 5)[:, 6:26, 6:26]
+    for inside in (blurred, zoomed):  # in some versions of SciPy, 127.999… is cut to 127
+        assert set(np.unique(inside)) <= {127, 128}
 
 
 def test_channels_are_zoomed_in_the_order_that_was_drawn(images: np.ndarray) -> None:

@@ -418,11 +418,12 @@ def test_fingerprints_do_not_depend_on_the_place(tmp_path: Path) -> None:
 def test_every_byte_counts(tmp_path: Path) -> None:
     for data in _datasets(tmp_path):
         before = data.fingerprint()
-        files = [p for p in tmp_path.rglob("*") if p.is_file() and _belongs(p, data, tmp_path)]
+        files = sorted(p for p in tmp_path.rglob("*") if p.is_file() and _belongs(p, data, tmp_path))
         assert files
         for path in files[:: max(1, len(files) // 12)]:
             original, stat = path.read_bytes(), path.stat()
-            path.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
+            middle = len(original) // 2  # the last byte of a list of names may be white space
+            path.write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # size and time as they were
             assert _seen(data, tmp_path) != before, path
             path.write_bytes(original)
