@@ -61,7 +61,7 @@ def _measure(task: Task, asked: Asked) -> int:
         **DEFAULTS, "out": str(folder), "workers": workers, "device": asked.device,
         "per_gpu": 1 if task.experiment == ALONE else asked.per_gpu,
     }  # fmt: skip
-    finished = run_cells(task.grid, options, extend=True, flags=False)
+    finished = run_cells(task.grid, options, extend=True)
     counts = f"{counted(len(finished.cells), 'cell')}, {len(finished.failed)} failed."
     console_of_errors().print(" ".join(filter(None, (counts, finished.warning))))
     return finished.unfinished

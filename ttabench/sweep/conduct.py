@@ -80,14 +80,12 @@ def run_cells(
     extend: bool,
     fail_fast: bool = False,
     begun: Mapping[str, int] | None = None,
-    flags: bool = True,
 ) -> Finished:
     """Train what is missing and run what remains, with progress on stderr.
 
     options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
     begun     of a sweep of another process, which has planned it and in which this one takes part: what
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
-    flags     whether the command has the options of ``ttabench sweep``, for advice.
     """
     console, draft = console_of_errors(), make_draft(grid, options, extend=extend)
     out, shard, missing = draft.out, draft.shard, draft.untrained
@@ -142,7 +140,7 @@ def run_cells(
             console.print(
                 f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
             )
-        for line in outlook(draft.sweep, agenda, store, flags=flags):
+        for line in outlook(draft.sweep, agenda, store):
             console.print(line)
         running = run(
             groups, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,

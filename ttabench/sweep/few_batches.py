@@ -11,15 +11,13 @@ EXAMPLE = 5  # batches that the advice aims at
 
 
 def notes_on_few_batches(
-    cells: Iterable[Cell], images_of: Callable[[Cell], int], learns: Callable[[str], bool], *,
-    flags: bool = True,
-) -> Iterator[str]:  # fmt: skip
+    cells: Iterable[Cell], images_of: Callable[[Cell], int], learns: Callable[[str], bool]
+) -> Iterator[str]:
     """Sentences about online cells that a single batch makes up, that end before their first reset, or in
     which a pace leaves the method a single batch to adapt to.
 
     images_of   the number of images of a cell, 0 = unknown.
     learns      whether the method of this name learns by gradients.
-    flags       whether the command has the options of ``ttabench sweep``, for advice.
     """
     single: dict[int, dict[str, None]] = {}
     never_reset: dict[tuple[str, int], dict[str, None]] = {}
@@ -38,10 +36,10 @@ def notes_on_few_batches(
         if protocol.reset_period > 1 and batches <= protocol.reset_period:
             never_reset.setdefault((protocol.reset, batches), {})[cell.label] = None
     for images, labels in single.items():
-        advice = f"; for more batches: --batch-size {max(1, images // EXAMPLE)}" if flags else ""
         yield (
             f"{', '.join(labels)}: the {images} images are a single batch. A method that scores a batch "
-            f"before it learns from it shows no effect of learning{advice}."
+            "before it learns from it shows no effect of learning; for more batches, choose a batch size of "
+            f"{max(1, images // EXAMPLE)}."
         )
     for batches, labels in too_slow.items():
         yield f"{', '.join(labels)}: at this pace, a method adapts only to the first of {batches} batches."

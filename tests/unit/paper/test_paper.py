@@ -462,10 +462,7 @@ def test_a_dry_run_says_the_size_of_weights_and_the_time_of_a_rehearsal(
 
 def test_a_dry_run_subtracts_what_the_folder_holds(ttabench: Run, tmp_path: Path) -> None:
     options = ("--only", "table2", "--datasets", EMBEDDED, "--archs", "resnet18", "--out", tmp_path)
-    measured = ttabench("paper", *options, "--scale", "0.01", "--device", "cpu")
-    assert measured.code == 0
-    assert "are a single batch" in measured.err
-    assert "--batch-size" not in measured.err  # which this command does not have
+    assert ttabench("paper", *options, "--scale", "0.01", "--device", "cpu").code == 0
     again = ttabench("paper", *options, "--scale", "0.01", "--device", "cpu", "--dry-run")
     assert "3 cells: 0 to measure, 3 stored already" in again.out
     assert "is a folder of --scale 0.01" in ttabench("paper", *options, "--dry-run").err  # as without it

@@ -19,14 +19,9 @@ def notes(cell: Cell, images: int, **protocol: object) -> list[str]:
 def test_a_single_batch_is_noted_once_with_a_smaller_batch_size(cell: Cell) -> None:
     (note,) = notes(cell, 100)
     assert note.startswith("tent: the 100 images are a single batch.")
-    assert note.endswith("--batch-size 20.")
+    assert note.endswith("choose a batch size of 20.")
     assert notes(cell, 200) != []
     assert notes(cell, 201) == []
-
-
-def test_advice_names_no_option_that_the_command_does_not_have(cell: Cell) -> None:
-    (note,) = notes_on_few_batches([cell], lambda _: 100, lambda _: True, flags=False)
-    assert note.endswith("shows no effect of learning.")
 
 
 def test_only_what_learns_online_from_each_batch_is_noted(cell: Cell) -> None:

@@ -22,19 +22,16 @@ from ttabench.sweep.resolve import Sweep
 from ttabench.sweep.typical_costs import note_on_costs
 
 
-def outlook(sweep: Sweep, agenda: Agenda, store: Store, *, flags: bool = True) -> Iterator[str]:
-    """How many cells there are, what costly methods will cost, and what a reader should know of them.
-
-    flags   whether the command has the options of ``ttabench sweep``, for advice.
-    """
+def outlook(sweep: Sweep, agenda: Agenda, store: Store) -> Iterator[str]:
+    """How many cells there are, what costly methods will cost, and what a reader should know of them."""
     yield counts(agenda)
     if costs := note_on_costs(agenda.todo):
         yield f"Costs: {costs}"
-    for note in (*_notes(sweep, agenda, flags), *notes_on_other_inputs(agenda, sweep.models, store)):
+    for note in (*_notes(sweep, agenda), *notes_on_other_inputs(agenda, sweep.models, store)):
         yield f"Note: {note}"
 
 
-def _notes(sweep: Sweep, agenda: Agenda, flags: bool = True) -> list[str]:
+def _notes(sweep: Sweep, agenda: Agenda) -> list[str]:
     """What a reader should know of the cells before they run."""
     datasets = {model.measured.name: model.measured for model in sweep.models}
 
@@ -45,7 +42,7 @@ def _notes(sweep: Sweep, agenda: Agenda, flags: bool = True) -> list[str]:
 
     return [
         *notes_on_domains(sweep),
-        *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient, flags=flags),
+        *notes_on_few_batches(agenda.todo, images_of, lambda name: method(name).needs.gradient),
         *notes_on_few_classes(agenda.todo, lambda name: labels_in_order(datasets[name])),
         *notes_on_few_of_each(
             agenda.todo,
