@@ -33,6 +33,21 @@ class LateAnswer:
         return LateAnswer, (torch.tensor(self.read()),)
 
 
+class LateCheck:
+    """A check of each batch, whose answer may be read at the next call."""
+
+    _waiting: LateAnswer | None = None
+
+    def _was_sound(self) -> bool:
+        """Read the answer that waits. True if there is none."""
+        answer, self._waiting = self._waiting, None
+        return answer is None or answer.read()
+
+    def forget(self) -> None:
+        """What was learned from the last batch is gone."""
+        self._waiting = None
+
+
 def _event(device: torch.device) -> Any:
     """What tells when the GPU has done all that it was given until now."""
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]

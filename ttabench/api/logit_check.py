@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ttabench.api.late_answer import LateAnswer
+from ttabench.api.late_answer import LateAnswer, LateCheck
 from ttabench.errors import UserError
 
 ADVICE = (
@@ -13,11 +13,8 @@ ADVICE = (
 )
 
 
-class LogitCheck:
+class LogitCheck(LateCheck):
     """Whether a method's logits are finite. On a GPU, the answer about a batch is read at the next call."""
-
-    def __init__(self) -> None:
-        self._waiting: LateAnswer | None = None
 
     def look(self, logits: Tensor, method: str) -> None:
         """Look at logits (B, C). Raises UserError for NaN and infinite values."""
@@ -27,10 +24,5 @@ class LogitCheck:
 
     def settle(self, method: str, batch: str = "the batch before this one") -> None:
         """Read the answer about `batch`. Raises UserError where its logits were not finite."""
-        answer, self._waiting = self._waiting, None
-        if answer is not None and not answer.read():
+        if not self._was_sound():
             raise UserError(f"{method} gives logits that are NaN or infinite for {batch}: {ADVICE}")
-
-    def forget(self) -> None:
-        """What was learned from the last batch is gone."""
-        self._waiting = None

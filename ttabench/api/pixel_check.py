@@ -6,7 +6,7 @@ import warnings
 
 from torch import Tensor
 
-from ttabench.api.late_answer import LateAnswer
+from ttabench.api.late_answer import LateAnswer, LateCheck
 from ttabench.errors import UserError
 
 EXPECTED = (
@@ -27,7 +27,7 @@ def warn_of_dark(images: Tensor, what: str) -> None:
         )
 
 
-class PixelCheck:
+class PixelCheck(LateCheck):
     """Whether images are in [0, 1]; a first batch without a value above 1/255 is warned of.
 
     The first batch, and every batch on a CPU, is refused before anything is learned from it. On a GPU, the
@@ -36,7 +36,6 @@ class PixelCheck:
 
     def __init__(self) -> None:
         self._first = True
-        self._waiting: LateAnswer | None = None
 
     def look(self, x: Tensor) -> None:
         """Look at images (B, 3, H, W). Raises UserError for values outside [0, 1] and NaN."""
@@ -56,13 +55,8 @@ class PixelCheck:
 
     def _settle(self) -> None:
         """Read the answer about the last batch. Raises UserError where it was wrong."""
-        answer, self._waiting = self._waiting, None
-        if answer is not None and not answer.read():
+        if not self._was_sound():
             raise UserError(
                 "the batch before this one had values outside [0, 1] or NaN, and the network has learned "
                 f"from it: call reset(), and {EXPECTED}"
             )
-
-    def forget(self) -> None:
-        """What was learned from the last batch is gone."""
-        self._waiting = None

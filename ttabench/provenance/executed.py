@@ -37,7 +37,7 @@ class Executed:
     def watched(self) -> Iterator[None]:
         """Note what runs in the block, in this thread and in threads that start in it."""
         if sys.version_info >= (3, 12):  # whose traces leave out instructions
-            with _monitored(self._called, self._branched):
+            with _monitored(self._arcs_of):
                 yield
             return
         before = sys.gettrace()
@@ -57,20 +57,16 @@ class Executed:
         """Forget what ran since it was :meth:`noted`."""
         self._arcs = {key: set(arcs) for key, arcs in noted.items()}
 
-    def _called(self, code: CodeType) -> bool:
-        """Whether the code is of a function that is watched; it runs now."""
+    def _arcs_of(self, code: CodeType) -> set[Arc] | None:
+        """What ran of code that runs now; None if it is of no function that is watched."""
         names = self._wanted.get(code.co_filename)
         if names is None or outer(code.co_qualname) not in names:
-            return False
-        self._arcs.setdefault(_key(code), set())
-        return True
-
-    def _branched(self, code: CodeType, arc: Arc) -> None:
-        self._arcs[_key(code)].add(arc)
+            return None
+        return self._arcs.setdefault(_key(code), set())
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Local | None:
-        code = frame.f_code
-        if not self._called(code):
+        arcs = self._arcs_of(frame.f_code)
+        if arcs is None:
             return None
         frame.f_trace_opcodes = True
         before = -1
@@ -78,7 +74,7 @@ class Executed:
         def local(frame: FrameType, event: str, arg: Any) -> Local:
             nonlocal before
             if event == "opcode":
-                self._branched(code, (before, frame.f_lasti))
+                arcs.add((before, frame.f_lasti))
                 before = frame.f_lasti
             return local
 
@@ -109,20 +105,19 @@ class Executed:
 if sys.version_info >= (3, 12):
 
     @contextmanager
-    def _monitored(
-        called: Callable[[CodeType], bool], branched: Callable[[CodeType, Arc], None]
-    ) -> Iterator[None]:
-        """A block in which code that `called` wants tells `branched` of its branches, in all threads."""
+    def _monitored(arcs_of: Callable[[CodeType], set[Arc] | None]) -> Iterator[None]:
+        """A block in which the branches of code are added to its arcs, in all threads."""
         monitoring = sys.monitoring
         tool = next(number for number in range(6) if monitoring.get_tool(number) is None)
 
         def start(code: CodeType, _offset: int) -> Any:
-            return None if called(code) else monitoring.DISABLE
+            return monitoring.DISABLE if arcs_of(code) is None else None
 
         def branch(code: CodeType, offset: int, to: int) -> Any:
-            if not called(code):
+            arcs = arcs_of(code)
+            if arcs is None:
                 return monitoring.DISABLE
-            branched(code, (offset, to))
+            arcs.add((offset, to))
             return None
 
         events = {monitoring.events.PY_START: start, monitoring.events.BRANCH: branch}
