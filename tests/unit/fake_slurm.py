@@ -91,9 +91,9 @@ def main() -> int:
     if job.exists() and lives(pid := int(job.read_text())):
         if name == "scancel":
             os.killpg(pid, signal.SIGTERM)
-        elif options(arguments)["format"] == "%r":
-            reason = state / "reason"
-            print(f"None\n{reason.read_text()}" if reason.exists() else "None")
+        elif options(arguments)["format"] == "%T %r":
+            waiting = state / "waiting"
+            print(waiting.read_text() if waiting.exists() else "RUNNING None\nPENDING JobArrayTaskLimit")
         else:
             print("7_0")
     return 0

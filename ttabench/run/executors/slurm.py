@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 from ttabench.run.executors import Engine, Setup, cluster, take_options
 from ttabench.run.executors.cluster import Command, last_words
 
@@ -93,8 +93,13 @@ class Array:
 
     @property
     def hint(self) -> str:
-        asked = call("squeue", "--noheader", *self._mine(), "--format", "%r") or ""
-        reasons = [reason for reason in dict.fromkeys(asked.splitlines()) if reason not in ("", "None")]
+        asked = call("squeue", "--noheader", *self._mine(), "--format", "%T %r") or ""
+        tasks = [line.partition(" ")[::2] for line in asked.splitlines()]
+        if running := sum(state == "RUNNING" for state, _ in tasks):
+            return f"Slurm runs {counted(running, 'task')}. For what they do, see the logs in {self.folder}"
+        reasons = [
+            reason for reason in dict.fromkeys(reason for _, reason in tasks) if reason not in ("", "None")
+        ]
         named = f"Slurm gives as reason: {'; '.join(reasons)}. " if reasons else ""
         return f"{named}`squeue --name={self.name}` says what Slurm waits for"
 

@@ -111,8 +111,11 @@ def test_an_array_is_taken_back_by_its_name(
     wait_for(lambda: mine.trouble() == "begun")
     assert len(list(mine.folder.glob("*.log"))) == 2  # the third waits
     assert mine.is_open()
+    assert mine.hint == f"Slurm runs 1 task. For what they do, see the logs in {mine.folder}"
+    (jobs / "waiting").write_text("PENDING None")
     assert mine.hint == "`squeue --name=ttabench-1a2b` says what Slurm waits for"
-    (jobs / "reason").write_text("Resources\nReqNodeNotAvail, UnavailableNodes:n7\nResources")
+    reasons = ("Resources", "ReqNodeNotAvail, UnavailableNodes:n7", "Resources")
+    (jobs / "waiting").write_text("\n".join(f"PENDING {reason}" for reason in reasons))
     assert mine.hint.startswith(
         "Slurm gives as reason: Resources; ReqNodeNotAvail, UnavailableNodes:n7. `squeue"
     )
