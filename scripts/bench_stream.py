@@ -48,9 +48,9 @@ from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import corrupted_parts
 from ttabench.method.settings import make_config
 from ttabench.nn.pixels import to_tensor
+from ttabench.observe.accuracy_windows import windows
 from ttabench.observe.cost import count_passes
 from ttabench.observe.label_free_scores import Collected
-from ttabench.observe.windows import windows
 from ttabench.registry import method as find_method
 from ttabench.run.cell_images import giving_back
 

@@ -26,7 +26,7 @@ from ttabench.measure.declared_source import STATISTICS
 from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
 from ttabench.method.unrestored import unrestored
-from ttabench.observe.unknown import certainty_fault
+from ttabench.observe.unknown_classes import certainty_fault
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.run.replaced_torch import replaced_part
 

@@ -80,6 +80,6 @@ def load_frost_textures(folder: Path | str) -> FrostTextures:
 @cache
 def procedural_frost_textures() -> FrostTextures:
     """The built-in pictures: deterministic, made on first use."""
-    from ttabench.corruptions.ice import grow_pictures
+    from ttabench.corruptions.built_in_frost import grow_pictures
 
     return FrostTextures("procedural", grow_pictures())

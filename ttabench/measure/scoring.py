@@ -38,7 +38,7 @@ class Evaluation:
     correct      (n,) bool, for the scored images, in the order of the test set or of the long stream.
     worked_before  seconds of :func:`ttabench.observe.cost.clock` before a long stream was stopped.
     calibration  :func:`ttabench.observe.calibration.calibration_bins` of the scored images.
-    windows      accuracy over a long stream, see :mod:`ttabench.observe.windows`; {} otherwise.
+    windows      accuracy over a long stream, see :mod:`ttabench.observe.accuracy_windows`; {} otherwise.
     """
 
     accuracy: float

@@ -22,6 +22,7 @@ from ttabench.nn.objectives import entropy, masked_mean, soft_cross_entropy, sta
 from ttabench.nn.outputs import by_channel, on_output
 from ttabench.nn.pixels import channels_last
 from ttabench.nn.running_moments import RunningMoments
+from ttabench.nn.sharpness_aware import sharpness
 from ttabench.nn.source_images import channel_statistics, source_batches
 from ttabench.nn.top_layers import top_norms, top_norms_by_name
 from ttabench.nn.updates import (
@@ -30,7 +31,6 @@ from ttabench.nn.updates import (
     minimise,
     moving_average,
     pull,
-    sharpness,
     snapshot,
 )
 

@@ -135,7 +135,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.method.ranges": "refuses settings; their values are in the identity",
     "ttabench.system.checked_lines": "writes lines with checksums",
     "ttabench.measure.foreign_places": "says afterwards which images were foreign",
-    "ttabench.observe.unknown": "is measured beside the accuracy",
+    "ttabench.observe.unknown_classes": "is measured beside the accuracy",
     "ttabench.registry": "finds methods by name",
     "ttabench.observe.label_free_scores": "is measured beside the accuracy",
     "ttabench_methods.references": "is bibliography",

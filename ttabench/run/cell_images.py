@@ -22,9 +22,9 @@ from ttabench.measure.streams.images import PathStream
 from ttabench.measure.test_set import test_set
 from ttabench.measure.torch_defaults import default_kernels
 from ttabench.method import Method
+from ttabench.observe.accuracy_windows import window_length, windows
 from ttabench.observe.cost import Meter
 from ttabench.observe.label_free_scores import Collected
-from ttabench.observe.windows import window_length, windows
 from ttabench.run.more_streams import stream_of_any
 from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.system.environment import processor

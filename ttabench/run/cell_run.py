@@ -17,10 +17,10 @@ from ttabench.measure.scoring import Evaluation
 from ttabench.method import Method
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe.decline import Course
-from ttabench.observe.few_of_each import few_of_each_alarm
+from ttabench.observe.few_per_class import few_of_each_alarm
 from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected
-from ttabench.observe.unknown import Certainties
+from ttabench.observe.unknown_classes import Certainties
 from ttabench.run.cell_images import CellImages
 
 __all__ = ["CellRun", "plain"]

@@ -16,8 +16,8 @@ from ttabench.cell.stream_spec import DynamicSpec, StreamSpec, parse_stream
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.measure.image_stream import ImageStream
+from ttabench.measure.streams.ccc_hard import HardPath
 from ttabench.measure.streams.dynamic import DynamicStream
-from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import PathStream, Point
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.provenance import current_code

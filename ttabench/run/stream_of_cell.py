@@ -15,9 +15,9 @@ from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel
 from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import checkpoint
+from ttabench.measure.streams.ccc_path import Path as StreamPath
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import PathStream, Point, corrupted_parts
-from ttabench.measure.streams.path import Path as StreamPath
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import current_code

@@ -42,7 +42,7 @@ from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.cost import measured, source_forward
 from ttabench.observe.decline import Course
 from ttabench.observe.label_free_scores import Collected, costly_scores, some_of
-from ttabench.observe.unknown import Certainties, watched
+from ttabench.observe.unknown_classes import Certainties, watched
 from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method

@@ -26,9 +26,9 @@ COSTLY_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *COSTLY_SCORES)
 """The columns that a result has as details under "unlabelled", see `ttabench.observe.label_free_scores`."""
 OF_UNKNOWN = ("softmax", "energy", "own")
-"""The certainties of `ttabench.observe.unknown`, which imports torch."""
+"""The certainties of `ttabench.observe.unknown_classes`, which imports torch."""
 UNKNOWN = tuple(f"{figure}_{name}" for name in OF_UNKNOWN for figure in ("auroc", "fpr95", "h"))
-"""The columns that a result has as details under "unknown", see `ttabench.observe.unknown`."""
+"""The columns that a result has as details under "unknown", see `ttabench.observe.unknown_classes`."""
 COLUMNS = (
     "method", "base", "config", "arch", "dataset", "corruption", "severity", "seed",
     "mode", "order", "batch_size", "epochs", "reset", "contamination", "foreign", "held_out", "limit",

@@ -12,7 +12,7 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.published.imagenet import FolderC
 from ttabench.data.published.natural_shifts import NaturalImageNet
-from ttabench.observe.few_of_each import too_few
+from ttabench.observe.few_per_class import too_few
 
 
 def notes_on_few_classes(

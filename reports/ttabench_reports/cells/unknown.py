@@ -1,4 +1,4 @@
-"""How well foreign images are told from test images, see `ttabench.observe.unknown`."""
+"""How well foreign images are told from test images, see `ttabench.observe.unknown_classes`."""
 
 from __future__ import annotations
 

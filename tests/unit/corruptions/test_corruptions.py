@@ -358,7 +358,7 @@ def test_built_in_ice_is_always_the_same_and_has_the_published_sizes() -> None:
     textures = procedural_frost_textures()
     sizes = [picture.shape for picture in textures.pictures]
     assert sizes == [(600, 900, 3), (315, 560, 3), (315, 560, 3), (350, 527, 3), (495, 660, 3)]
-    again = FrostTextures("procedural", import_module("ttabench.corruptions.ice").grow_pictures())
+    again = FrostTextures("procedural", import_module("ttabench.corruptions.built_in_frost").grow_pictures())
     assert again.fingerprint == textures.fingerprint
     assert textures.fingerprint.startswith("procedural:")
     assert len({picture.tobytes() for picture in textures.pictures}) == 5

@@ -316,7 +316,7 @@ def test_what_is_kept_of_the_source_depends_on_what_reads_its_images() -> None:
 def test_the_code_of_a_long_stream_counts(stream: str) -> None:
     found = files("tent", "digits-c", stream)
     assert "ttabench/run/stream_of_cell.py" in found
-    for name in ("images", "path", "source_accuracy", "checkpoint", "method_state"):
+    for name in ("images", "ccc_path", "source_accuracy", "checkpoint", "method_state"):
         assert f"ttabench/measure/streams/{name}.py" in found
     assert "ttabench/corruptions/fractional.py" in found
     assert not [name for name in files("tent") if name.startswith("ttabench/measure/streams/")]

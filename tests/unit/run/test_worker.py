@@ -33,7 +33,7 @@ from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe import label_free_scores
 from ttabench.observe.cost import Passes
-from ttabench.observe.few_of_each import few_of_each_alarm
+from ttabench.observe.few_per_class import few_of_each_alarm
 from ttabench.observe.label_free_scores import sample
 from ttabench.run import cell_images, worker
 from ttabench.run.kept_objects import WorkerState

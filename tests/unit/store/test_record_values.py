@@ -13,8 +13,8 @@ from tests.cases import each
 from tests.unit.stored_results import CELL, measured
 from ttabench.cell import Cell
 from ttabench.observe import calibration
-from ttabench.observe.unknown import CERTAINTIES, FIGURES
-from ttabench.observe.windows import windows
+from ttabench.observe.accuracy_windows import windows
+from ttabench.observe.unknown_classes import CERTAINTIES, FIGURES
 from ttabench.store.columns import COST, OF_UNKNOWN, SCORES
 from ttabench.store.record_values import BINS, OF_BINS, check_values
 from ttabench.store.record_values import CELL as CELL_FIELDS

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cases import each
 from ttabench.errors import UserError
+from ttabench.measure.streams.ccc_path import LAST, Path
 from ttabench.measure.streams.images import Point
-from ttabench.measure.streams.path import LAST, Path
 from ttabench.store import stream_paths
 from ttabench.store.stream_paths import check_path
 from ttabench.system.checked_lines import encode

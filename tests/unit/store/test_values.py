@@ -24,7 +24,7 @@ from tests.unit.stored_results import fill, measured, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError, shortened
-from ttabench.observe.unknown import CERTAINTIES, FIGURES
+from ttabench.observe.unknown_classes import CERTAINTIES, FIGURES
 from ttabench.provenance import current_code
 from ttabench.store import Store, Writer, load_frame
 from ttabench.store.columns import COLUMNS, COST, OWN, SCORES, own, shared

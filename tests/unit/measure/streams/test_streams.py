@@ -35,6 +35,8 @@ from ttabench.measure import scoring
 from ttabench.measure.image_stream import FOREIGN
 from ttabench.measure.scoring import Evaluation, Progress, step
 from ttabench.measure.streams import source_accuracy
+from ttabench.measure.streams.ccc_path import BOUND, LAST
+from ttabench.measure.streams.ccc_path import Path as StreamPath
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import (
     PathStream,
@@ -44,11 +46,9 @@ from ttabench.measure.streams.images import (
     part_seed,
     shifts,
 )
-from ttabench.measure.streams.path import BOUND, LAST
-from ttabench.measure.streams.path import Path as StreamPath
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
+from ttabench.observe.accuracy_windows import MOST, window_length, windows
 from ttabench.observe.label_free_scores import Collected
-from ttabench.observe.windows import MOST, window_length, windows
 from ttabench.provenance import Code
 from ttabench.run.stream_of_cell import _path, checkpoint_of, path_key
 

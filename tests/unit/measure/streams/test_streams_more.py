@@ -21,8 +21,8 @@ from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import source_accuracy
+from ttabench.measure.streams.ccc_hard import HardPath
 from ttabench.measure.streams.dynamic import DynamicStream, visits
-from ttabench.measure.streams.hard import HardPath
 from ttabench.measure.streams.images import Point
 from ttabench.provenance import current_code
 from ttabench.run.more_streams import MAKERS, _key, stream_of_any
@@ -195,7 +195,7 @@ def test_the_code_of_each_kind_counts() -> None:
         return {name.partition(":")[0] for name in current_code("tent", "digits-c", corruption).definitions}
 
     assert "ttabench/measure/streams/dynamic.py" in files("cdc")
-    assert "ttabench/measure/streams/hard.py" in files("ccc_hard")
+    assert "ttabench/measure/streams/ccc_hard.py" in files("ccc_hard")
     for corruption in ("fog", "ccc", "recurring"):
         assert not {name for name in files(corruption) if name.endswith(("dynamic.py", "hard.py"))}
     assert set(MAKERS) <= set(ALL_STREAMS)

@@ -25,7 +25,7 @@ from ttabench.measure.image_stream import put_in_order
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import Parts
 from ttabench.method import Method
-from ttabench.observe.unknown import CERTAINTIES, FIGURES, Certainties, figures, watched
+from ttabench.observe.unknown_classes import CERTAINTIES, FIGURES, Certainties, figures, watched
 from ttabench.store import Store, load_frame
 from ttabench.store.columns import UNKNOWN
 

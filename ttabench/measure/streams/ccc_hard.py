@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttabench.measure.streams.path import Path
+from ttabench.measure.streams.ccc_path import Path
 
 __all__ = ["HardPath"]
 
