@@ -79,8 +79,8 @@ MEASURE = _nodes(
 STREAM = _nodes("run.stream_of_cell:stream_of", "run.stream_of_cell:checkpoint_of")
 STREAMS = {  # by what stands in place of a corruption
     "recurring": STREAM, "gradual": STREAM, "ccc": STREAM,
-    "cdc": (*_nodes("run.more_streams:dynamic_stream"), *STREAM[1:]),
-    "ccc_hard": (*_nodes("run.more_streams:hard_stream"), *STREAM[1:]),
+    "cdc": (*_nodes("run.stream_of_cell:dynamic_stream"), *STREAM[1:]),
+    "ccc_hard": (*_nodes("run.stream_of_cell:hard_stream"), *STREAM[1:]),
 }  # fmt: skip
 FOREIGN = _nodes("data.foreign_set:ForeignSet")  # in streams that a dataset contaminates
 READERS = {  # by the first words of a dataset's name; the first that fits counts

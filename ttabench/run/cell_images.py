@@ -25,12 +25,14 @@ from ttabench.method import Method
 from ttabench.observe.accuracy_windows import window_length, windows
 from ttabench.observe.cost import Meter
 from ttabench.observe.label_free_scores import Collected
-from ttabench.run.more_streams import stream_of_any
-from ttabench.run.stream_of_cell import checkpoint_of
+from ttabench.run.stream_of_cell import checkpoint_of, dynamic_stream, hard_stream, stream_of
 from ttabench.system.environment import processor
 from ttabench.system.malloc import give_back
 
 __all__ = ["CellImages", "ImagesOfLongStream", "giving_back", "images_of"]
+
+MAKERS = {"cdc": dynamic_stream, "ccc_hard": hard_stream}
+"""What makes a long stream, by what stands in place of a corruption; `stream_of` makes the others."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def images_of(
     """
     protocol, classes = coded(cell.protocol), dataset.scored_classes
     if protocol.stream:
-        stream = stream_of_any(replace(cell, protocol=protocol), dataset, source, results, device)
+        make = MAKERS.get(cell.corruption, stream_of)
+        stream = make(replace(cell, protocol=protocol), dataset, source, results, device)
         if isinstance(stream, PathStream):
             # Later, passes and time would be those of the first method on it, and the precision its own.
             with default_kernels():

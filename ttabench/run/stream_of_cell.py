@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ttabench.cell import Cell, canonical
+from ttabench.cell.stream_spec import DynamicSpec, StreamSpec, parse_stream
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel
 from ttabench.measure.image_stream import ImageStream
 from ttabench.measure.streams import checkpoint
+from ttabench.measure.streams.ccc_hard import HardPath
 from ttabench.measure.streams.ccc_path import Path as StreamPath
 from ttabench.measure.streams.checkpoint import Checkpoint
+from ttabench.measure.streams.dynamic import DynamicStream
 from ttabench.measure.streams.images import PathStream, Point, corrupted_parts
 from ttabench.measure.streams.source_accuracy import SourceAccuracy
 from ttabench.models.resolve import resolve_model
@@ -106,4 +111,53 @@ def path_key(cell: Cell) -> str:
     code = current_code("source", cell.dataset, cell.corruption, cell.arch)
     network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
     facts = [network, cell.fingerprint, cell.protocol.spec.accuracy, code.source]
+    return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]
+
+
+# ---- cdc and ccc(0). They have functions of their own, so that the code of other streams stays as it is
+
+
+def dynamic_stream(
+    cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
+) -> ImageStream:
+    """Continual dynamic change: the corruptions in visits of different lengths."""
+    spec = parse_stream(cell.protocol.stream)
+    assert isinstance(spec, DynamicSpec)
+    names = spec.corruptions or CORRUPTIONS
+    return DynamicStream(
+        len(names), lambda part: dataset.corrupted(names[part], cell.severity), cell.protocol, cell.seed,
+        dataset.shifted_count(), spec.concentration, spec.rounds or len(names),
+    )  # fmt: skip
+
+
+def hard_stream(
+    cell: Cell, dataset: Dataset, classifier: torch.nn.Module, results: Path, device: str
+) -> ImageStream:
+    """``ccc(0)``: where the baseline has its lowest accuracy."""
+    spec, clean = parse_stream(cell.protocol.stream), dataset.test()
+    if cell.baseline:
+        classifier = network_of(cell.baseline, dataset).to(device).eval()
+    measure = SourceAccuracy(classifier, clean, device, dataset.scored_classes)
+    path = _hard_path(cell, spec.corruptions or CORRUPTIONS, measure, results)
+    named = StreamSpec(kind="ccc", accuracy=1.0, length=spec.length, speed=spec.speed)
+    # The stream itself reads length and speed alone.
+    return PathStream(clean, replace(cell.protocol, stream=str(named)), cell.seed, path)
+
+
+def _hard_path(
+    cell: Cell, corruptions: Sequence[str], measure: Callable[[Point], float], results: Path
+) -> Callable[[int], Point]:
+    file, known = None, {}
+    if (results / "sweep.json").is_file():
+        file = results / FOLDER / f"ccc-{_hard_key(cell)}.json"
+        with suppress(OSError, records.Damaged):  # one that was changed is computed again
+            known = records.decode(file.read_bytes().removesuffix(b"\n"))
+    return StoredPath(HardPath(measure, 0.0, corruptions, cell.seed, known), file)
+
+
+def _hard_key(cell: Cell) -> str:
+    """A hash (16 hex digits) of what accuracies along a path depend on: neither the method nor the seed."""
+    code = current_code("source", cell.dataset, cell.corruption, cell.arch)
+    network = cell.baseline or baseline_of(cell.arch, cell.checkpoint)
+    facts: list[Any] = [network, cell.fingerprint, "hard", code.source]
     return hashlib.sha256(canonical(facts).encode()).hexdigest()[:16]

@@ -985,7 +985,7 @@ def streamed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> Cell:
         assert isinstance(classifier, Classifier)
         return Ten()
 
-    monkeypatch.setattr(cell_images, "stream_of_any", stream_of)
+    monkeypatch.setattr(cell_images, "stream_of", stream_of)
     protocol = Protocol(batch_size=4, stream="gradual", reset="continual")
     return replace(CELL, corruption="gradual", severity=0, protocol=protocol)
 

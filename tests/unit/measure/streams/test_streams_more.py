@@ -25,7 +25,8 @@ from ttabench.measure.streams.ccc_hard import HardPath
 from ttabench.measure.streams.dynamic import DynamicStream, visits
 from ttabench.measure.streams.images import Point
 from ttabench.provenance import current_code
-from ttabench.run.more_streams import MAKERS, _key, stream_of_any
+from ttabench.run.cell_images import MAKERS
+from ttabench.run.stream_of_cell import _hard_key
 from ttabench.store import load_frame
 from ttabench_reports.words import naming
 
@@ -122,7 +123,7 @@ def stream_of(cell: Cell, text: str, folder: Path) -> ImageStream:
     asked = protocol(text)
     kind = asked.stream.partition("(")[0].replace("ccc", "ccc_hard")
     cell = replace(cell, corruption=kind, protocol=asked)
-    return stream_of_any(cell, Coded(), nn.Identity(), folder, "cpu")
+    return MAKERS[kind](cell, Coded(), nn.Identity(), folder, "cpu")
 
 
 @each(("rounds", "expected"), [("", 3), ("rounds=2,", 2)])
@@ -165,13 +166,13 @@ def test_a_hard_stream_has_the_corruptions_that_are_named(
 
 def test_accuracies_of_a_hard_path_are_kept_for_what_they_depend_on(cell: Cell) -> None:
     named = replace(cell, baseline="cct@c1")
-    assert _key(replace(cell, method="cotta", config=(), label="cotta", seed=3)) == _key(cell)
-    assert _key(replace(named, checkpoint="d" * 64)) == _key(named)
+    assert _hard_key(replace(cell, method="cotta", config=(), label="cotta", seed=3)) == _hard_key(cell)
+    assert _hard_key(replace(named, checkpoint="d" * 64)) == _hard_key(named)
     others = (
         named, replace(named, baseline="cct@c2"), replace(cell, checkpoint="d" * 64),
         replace(cell, fingerprint="0" * 64),
     )  # fmt: skip
-    assert len({_key(each) for each in (cell, *others)}) == 5
+    assert len({_hard_key(each) for each in (cell, *others)}) == 5
 
 
 def test_each_step_of_the_hard_path_goes_to_the_lower_accuracy() -> None:
