@@ -21,7 +21,7 @@ from bench_suite import arguments, fresh_process, median_ratio
 
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.models.architectures.names import resolve
-from ttabench.models.training.plans import TrainingPlan
+from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.portable import KERNELS
 from ttabench.models.training.recipes import recipe_for
 from ttabench.models.training.train import TrainingProgress, train
@@ -63,7 +63,7 @@ def once(arch: str, recipe: str, steps: int, threads: int) -> None:
     member = resolve(arch, dataset=Random.name, image_size=32, num_classes=10)
     chosen = replace(recipe_for(member, Random.name, recipe), epochs=1, threads=1, precision="float32")
     dataset = Random((WARM + steps) * chosen.batch_size)
-    plan = replace(TrainingPlan.of(member, dataset), recipe=chosen)  # not fitted to the few images
+    plan = replace(TrainedModel(arch, dataset).plan, recipe=chosen)  # not fitted to the few images
     ends: list[tuple[int, float, float]] = []
 
     def note(progress: TrainingProgress) -> None:

@@ -11,7 +11,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.external.download_weights import PublishedWeights
 from ttabench.models.external.external_model import ExternalModel
-from ttabench.models.resolve import resolve_model
+from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training import train as training
 from ttabench.models.training.plans import TrainingPlan
@@ -19,9 +19,7 @@ from ttabench.system.progress import OnProgress, silent
 
 
 def trained(name: str, dataset: Dataset, **options: Any) -> TrainedModel:
-    model = resolve_model(name, dataset, **{k: v or 0 if k == "epochs" else v for k, v in options.items()})
-    assert isinstance(model, TrainedModel)
-    return model
+    return resolve_trainable(name, dataset, **{k: v or 0 if k == "epochs" else v for k, v in options.items()})
 
 
 def plan(name: str, dataset: Dataset, **options: Any) -> TrainingPlan:

@@ -25,7 +25,7 @@ class HeadRows(ExternalModel):
     """
 
     def __init__(self, whole: ExternalModel, own: ExternalModel, dataset: OwnHead) -> None:
-        super().__init__(whole.name, dataset, normalize=whole.normalize, claimed=whole.claimed)
+        super().__init__(whole.name, dataset, normalize=whole.normalize)
         self.asked, self.aliases, self.known_code = whole.asked, whole.aliases, whole.known_code
         self.whole, self.own, self.kept = whole, own, dataset.kept
 

@@ -45,10 +45,6 @@ def resolve_model(
     *,
     checkpoint: Path | None = None,
     normalize: str = "",
-    claimed: float | None = None,
-    recipe: str = "",
-    epochs: int = 0,
-    seed: int = 0,
 ) -> Model:
     """The source classifier with this name, for `dataset`.
 
@@ -59,7 +55,6 @@ def resolve_model(
 
     checkpoint   a weights file for that network, instead of training or the published weights.
     normalize    see `clean_accuracy.NORMALISATIONS`; for models that are not trained here.
-    recipe, epochs, seed   of training, see `TrainedModel`.
 
     The network of a draw of some images is that of the whole dataset. Raises UserError for an unknown name.
     """
@@ -68,9 +63,9 @@ def resolve_model(
     kind = ORIGINS.get(f"{prefix}/")
     model: Model
     if slash and kind is not None:
-        model = kind(name, dataset, normalize=normalize, claimed=claimed)
+        model = kind(name, dataset, normalize=normalize)
     elif ":" in name:
-        model = PythonModel(name, dataset, normalize=normalize, claimed=claimed)
+        model = PythonModel(name, dataset, normalize=normalize)
     elif slash:
         forms = ", ".join(f"{origin}NAME" for origin in ORIGINS)
         raise UserError(
@@ -78,20 +73,17 @@ def resolve_model(
         )
     else:
         try:
-            model = TrainedModel(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+            model = TrainedModel(name, dataset)
         except UnknownName as problem:
             if not (hint := _python_path(name)):
                 raise
             raise UserError(f"{problem} {hint}") from None
     if checkpoint is not None:
-        model = CheckpointModel(model, checkpoint, normalize=normalize, claimed=claimed)
+        model = CheckpointModel(model, checkpoint, normalize=normalize)
     elif normalize and model.trainable:
         raise UserError(f"{name} is trained here with the dataset's normalisation; leave --normalize out.")
     if isinstance(dataset, OwnHead) and isinstance(model, ExternalModel):
-        whole = resolve_model(
-            name, dataset.whole, checkpoint=checkpoint, normalize=normalize, claimed=claimed, recipe=recipe,
-            epochs=epochs, seed=seed,
-        )  # fmt: skip
+        whole = resolve_model(name, dataset.whole, checkpoint=checkpoint, normalize=normalize)
         assert isinstance(whole, ExternalModel)
         model = HeadRows(whole, model, dataset)
     model.measured = measured
@@ -115,11 +107,13 @@ def resolve_trainable(
 ) -> TrainedModel:
     """The classifier that training `name` on `dataset` makes: an architecture of ours, or a Python path.
 
+    recipe, epochs, seed   see `TrainedModel`.
+
     Raises UserError for an unknown name, and for models that come with weights.
     """
-    if ":" in name and "/" not in name:
-        return TrainedPython(name, undrawn(dataset), recipe=recipe, epochs=epochs, seed=seed)
-    model = resolve_model(name, dataset, recipe=recipe, epochs=epochs, seed=seed)
+    of_path = ":" in name and "/" not in name
+    model = TrainedPython(name, undrawn(dataset)) if of_path else resolve_model(name, dataset)
     if not isinstance(model, TrainedModel):
         raise UserError(f"{name} comes with weights and is not trained here; sweep takes it as it is.")
+    model.recipe, model.epochs, model.seed = recipe, epochs, seed
     return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -29,12 +29,11 @@ class TrainedModel(Model):
     """
 
     trainable = True
-    maker: Callable[[], Classifier] | None = None
-    """See `TrainingPlan`."""
+    recipe: str = ""
+    epochs: int = 0
+    seed: int = 0
 
-    def __init__(
-        self, name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
-    ) -> None:
+    def __init__(self, name: str, dataset: Dataset) -> None:
         self.member = resolve(
             name, dataset=dataset.name, image_size=dataset.image_size, num_classes=dataset.num_classes
         )
@@ -43,14 +42,13 @@ class TrainedModel(Model):
         )
         self.asked = name
         self.aliases = (self.name, self.asked, self.member.name)
-        self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
     @cached_property
     def plan(self) -> TrainingPlan:
         """Everything that determines its training. Raises UserError for an unknown recipe."""
         return TrainingPlan.of(
             self.member, self.dataset, recipe=self.recipe, epochs=self.epochs, seed=self.seed,
-            maker=self.maker,
+            build=self.build,
         )  # fmt: skip
 
     def build(self) -> Classifier:

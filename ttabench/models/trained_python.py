@@ -24,15 +24,11 @@ class TrainedPython(TrainedModel):
     ``--checkpoint FILE``.
     """
 
-    def __init__(
-        self, name: str, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0
-    ) -> None:
+    def __init__(self, name: str, dataset: Dataset) -> None:
         Model.__init__(self, name, dataset)
         self.path = PythonModel(name, dataset)
         self.path.build()  # so that errors in the function appear before training
         self.member = Member(name=name, family=PYTHON, options={"code": _code(name)})
-        self.maker = self.build
-        self.recipe, self.epochs, self.seed = recipe, epochs, seed
 
     def build(self) -> Classifier:
         classifier = self.path.build()

@@ -23,10 +23,8 @@ CLAIMS = {each.file.file: each.claimed for each in official_checkpoints.PUBLISHE
 class CheckpointModel(ExternalModel):
     """The network of `model` with the weights in `file`."""
 
-    def __init__(
-        self, model: Model, file: Path, *, normalize: str = "", claimed: float | None = None
-    ) -> None:
-        super().__init__(model.name, model.dataset, normalize=normalize, claimed=claimed)
+    def __init__(self, model: Model, file: Path, *, normalize: str = "") -> None:
+        super().__init__(model.name, model.dataset, normalize=normalize)
         self.asked, self.aliases = model.asked, model.aliases
         self.known_code = model.trainable
         self.model = model
@@ -34,8 +32,6 @@ class CheckpointModel(ExternalModel):
 
     @property
     def claimed_accuracy(self) -> float | None:
-        if self.claimed is not None:
-            return self.claimed
         return self.model.claimed_accuracy or CLAIMS.get(self.file.name)
 
     def build(self) -> Classifier:

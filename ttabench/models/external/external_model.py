@@ -42,7 +42,6 @@ class ExternalModel(Model):
     """A classifier from elsewhere.
 
     normalize  the name of a normalisation, see `clean_accuracy.NORMALISATIONS`; "" = the model's own.
-    claimed    the stated clean accuracy in percent; None = the accuracy that its authors state.
     """
 
     if_close_to_chance: ClassVar[str] = ""
@@ -51,12 +50,9 @@ class ExternalModel(Model):
     known_code = False
     """Whether the network is one of ttabench's, which its weights alone identify."""
 
-    def __init__(
-        self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
-    ) -> None:
+    def __init__(self, name: str, dataset: Dataset, *, normalize: str = "") -> None:
         super().__init__(name, dataset)
         self.normalize = normalize
-        self.claimed = claimed
 
     def build_pretrained(self) -> Classifier:
         """As :meth:`build`, with the pretrained weights of its package."""
@@ -69,7 +65,7 @@ class ExternalModel(Model):
     @property
     def claimed_accuracy(self) -> float | None:
         published = self.published_weights()
-        return self.claimed if self.claimed is not None or published is None else published.claimed
+        return None if published is None else published.claimed
 
     def weights(self, progress: OnProgress = silent) -> Path | None:
         published = self.published_weights()

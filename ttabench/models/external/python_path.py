@@ -40,11 +40,9 @@ class PythonModel(ExternalModel):
         " If its weights are random: name a file with --checkpoint FILE, or train it with ttabench train."
     )
 
-    def __init__(
-        self, name: str, dataset: Dataset, *, normalize: str = "", claimed: float | None = None
-    ) -> None:
+    def __init__(self, name: str, dataset: Dataset, *, normalize: str = "") -> None:
         _parts(name)
-        super().__init__(name, dataset, normalize=normalize, claimed=claimed)
+        super().__init__(name, dataset, normalize=normalize)
 
     def build(self) -> Classifier:
         net = make(self.name, self.dataset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class TrainingPlan:
     """Everything that determines the weights of a source classifier, except the machine.
 
     data   hash of the training images, see :func:`data_hash`.
-    maker  makes the network with fresh weights; None = `member` says which of ours it is.
+    build  makes the classifier with fresh weights, from torch's global generator.
     """
 
     member: Member
@@ -41,12 +41,12 @@ class TrainingPlan:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     seed: int
-    maker: Callable[[], Classifier] | None = field(default=None, repr=False, compare=False)
+    build: Callable[[], Classifier] = field(repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, member: Member, dataset: Dataset, *, recipe: str = "", epochs: int = 0, seed: int = 0,
-        maker: Callable[[], Classifier] | None = None,
+        cls, member: Member, dataset: Dataset, *, build: Callable[[], Classifier], recipe: str = "",
+        epochs: int = 0, seed: int = 0,
     ) -> TrainingPlan:  # fmt: skip
         """What training `member` on `dataset` means; epochs of 0 are the recipe's, fitted to the data.
 
@@ -61,16 +61,16 @@ class TrainingPlan:
         if epochs:
             chosen = replace(chosen, epochs=epochs, least_steps=0)
         return cls(
-            member=member, recipe=chosen, dataset=dataset.name, data=data_hash(train), maker=maker,
+            member=member, recipe=chosen, dataset=dataset.name, data=data_hash(train), build=build,
             num_classes=dataset.num_classes, image_size=dataset.image_size,
             mean=tuple(dataset.mean), std=tuple(dataset.std), seed=seed,
         )  # fmt: skip
 
     @cached_property
     def digest(self) -> str:
-        named = asdict(replace(self, maker=None))
-        del named["maker"]
-        identity = {**named, "recipe": self.recipe.identity(), "version": TRAINING_VERSION}
+        named = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
+        named |= {"member": asdict(self.member), "recipe": self.recipe.identity()}
+        identity = {**named, "version": TRAINING_VERSION}
         return hashlib.sha256(canonical(identity).encode()).hexdigest()
 
     @property
@@ -78,17 +78,6 @@ class TrainingPlan:
         """The JSON file that describes the checkpoint, there or not."""
         name = file_name(self.member.name)
         return folder(self.dataset) / f"{name}-{self.recipe.name}-{self.digest[:12]}.json"
-
-    def build(self) -> Classifier:
-        """The classifier with fresh weights, from torch's global generator."""
-        from ttabench.models.architectures.build import build
-
-        if self.maker is not None:
-            return self.maker()
-        return build(
-            self.member.name, dataset=self.dataset, num_classes=self.num_classes,
-            image_size=self.image_size, mean=self.mean, std=self.std,
-        )  # fmt: skip
 
 
 def data_hash(train: Labelled) -> str:
