@@ -119,7 +119,6 @@ def _bench(
 
     from ttabench.data.catalog import dataset as open_dataset
     from ttabench.figure.classifier_and_data import ClassifierAndData
-    from ttabench.models.load_with_warnings import load_with_warnings
     from ttabench.models.resolve import resolve_model
     from ttabench.models.trained_model import note_on_mirrors
     from ttabench.run.executors import inline
@@ -138,7 +137,7 @@ def _bench(
         if note := note_on_mirrors([model]):
             print(note, file=sys.stderr)
         train_all([TrainJob(arch, dataset, place)], inline.run, 0)
-    classifier = load_with_warnings(model, place).classifier.to(place).eval()
+    classifier = model.load_with_warnings(place).classifier.to(place).eval()
     torch.set_num_threads(1)  # as in a sweep's workers, whose numbers these are
     return partial(ClassifierAndData, arch, data, corruption, classifier, seed=seed, device=place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +16,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.checkpoints.read_weights import read_weights, rewrapped
 from ttabench.models.checkpoints.weights import load_weights
+from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.system.progress import OnProgress, silent
 
 __all__ = ["Model"]
@@ -56,6 +58,21 @@ class Model(ABC):
     @abstractmethod
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """The classifier with its weights; they are stored in the cache. Raises UserError without weights."""
+
+    def load_with_warnings(self, device: str, progress: OnProgress = silent) -> Loaded:
+        """As :meth:`load`, and warn of what a user should know before its numbers are believed.
+
+        That is a clean accuracy that is too low, differs from the claimed one, or is better with other
+        inputs; and layers that look like norm layers and do not count as such.
+        """
+        loaded = self.load(device, progress)
+        if text := loaded.note.get("warning"):
+            warnings.warn(f"{self}: {text}", stacklevel=2)
+        if not self.trainable and (
+            said := left_out(lookalikes(loaded.classifier.net, self.dataset.image_size))
+        ):
+            warnings.warn(f"{self}: {said}.", stacklevel=2)
+        return loaded
 
     @property
     def ready(self) -> bool:

@@ -17,7 +17,6 @@ from ttabench.data.own.set_checks import largest_set
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError, exit_is_an_error
 from ttabench.method.settings import configured, label
-from ttabench.models.load_with_warnings import load_with_warnings
 from ttabench.models.model import Model
 from ttabench.models.soundness.gradient_flow import gradient_problem
 from ttabench.run.gpu import free_gpu_memory
@@ -77,7 +76,7 @@ class Planned:
 def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
     """The source classifier of every model. Those trained elsewhere are downloaded, and measured on `device`.
 
-    Warns as :func:`load_with_warnings` does. Raises UserError without weights.
+    Warns as :meth:`Model.load_with_warnings` does. Raises UserError without weights.
     """
     keep_freed_memory()  # networks are run on many clean images
     fingerprints: dict[str, str] = {}
@@ -87,7 +86,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
         if measured.name not in fingerprints:
             fingerprints[measured.name] = measured.fingerprint()
         if model.ready:
-            loaded = load_with_warnings(model, device, progress)
+            loaded = model.load_with_warnings(device, progress)
             classifier, checkpoint = loaded.classifier, loaded.sha256
         else:
             classifier, checkpoint = model.build(), ""

@@ -139,6 +139,7 @@ class Known:
     """A model whose weights are there, or are trained later."""
 
     trainable = True
+    load_with_warnings = Model.load_with_warnings
 
     def __init__(self, name: str, data: Any, ready: bool, note: dict[str, str] | None = None) -> None:
         self.name, self.ready, self.note = name, ready, note or {}

@@ -18,6 +18,7 @@ A classifier that was trained here precedes the same one of the package.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UserError
 from ttabench.models.checkpoints import cards
-from ttabench.models.checkpoints.paths import file_name, folder
+from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
@@ -75,6 +76,14 @@ class Loaded:
 
 PRETRAINED = Path(__file__).resolve().parents[1] / "pretrained"
 """Checkpoints that come with the package: the default classifiers of digits-c."""
+
+
+def folder(dataset: str) -> Path:
+    return cache_dir() / "models" / dataset
+
+
+def file_name(arch: str) -> str:
+    return re.sub(r"[^\w.-]", "_", arch)
 
 
 @dataclass(frozen=True)

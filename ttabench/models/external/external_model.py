@@ -6,13 +6,15 @@ later, or in another process, uses the same weights even if the original file ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ttabench.classifier import Classifier, Normalize
 from ttabench.data.dataset import Dataset
@@ -24,7 +26,6 @@ from ttabench.models.clean_accuracy import input_warning, normalisation
 from ttabench.models.external.download_weights import PublishedWeights, obtain
 from ttabench.models.input_trials import predictions
 from ttabench.models.model import Model
-from ttabench.models.passes_progress import following
 from ttabench.models.returned_logits import as_classifier, check_logits
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
 from ttabench.models.training.plans import data_hash
@@ -111,10 +112,10 @@ class ExternalModel(Model):
                 self.as_noted(kept := cache.open_described(each, self.build))
                 return kept
         classifier.to(device)
-        with following(classifier, f"clean images for {self}", test.images.nbytes, progress):
+        with _following(classifier, f"clean images for {self}", test.images.nbytes, progress):
             guesses = predictions(classifier, test, device)
         accuracy = 100 * float((guesses == test.labels).mean())
-        with following(classifier, f"the same images prepared in other ways for {self}", 0, progress):
+        with _following(classifier, f"the same images prepared in other ways for {self}", 0, progress):
             warning, close_to_chance = input_warning(classifier, test, guesses, claimed, device)
         if close_to_chance:
             warning += self.if_close_to_chance
@@ -205,3 +206,23 @@ class ExternalModel(Model):
                 f"{self.name} cannot take images of {self.dataset.image_size} pixels "
                 f"({type(problem).__name__}: {problem})."
             ) from None
+
+
+@contextmanager
+def _following(classifier: nn.Module, what: str, total: int, progress: OnProgress) -> Iterator[None]:
+    """In the block, tell `progress` after each batch that `classifier` is run on: `what`, done, `total`.
+
+    Both are bytes of 8-bit pixels, as the callback is told of downloads in bytes; a total of 0 is unknown.
+    """
+    done = 0
+
+    def add(_network: nn.Module, batch: tuple[Tensor, ...], _logits: Tensor) -> None:
+        nonlocal done
+        done += batch[0].numel()
+        progress(what, done, total)
+
+    hook = classifier.register_forward_hook(add)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -13,7 +13,7 @@ from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
 from ttabench.models.architectures.names import Member
-from ttabench.models.checkpoints.paths import file_name, folder
+from ttabench.models.checkpoints.cache import file_name, folder
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
 
 if TYPE_CHECKING:
