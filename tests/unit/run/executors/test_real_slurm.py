@@ -26,7 +26,7 @@ def idle() -> Iterator[None]:
     if not call("sinfo", "--noheader", "--Node", "--states=idle"):
         pytest.skip("no Slurm with a free node answers here: see sinfo")
     yield
-    assert jobs() == []
+    wait_for(lambda: not jobs())
 
 
 def jobs(*chosen: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_a_task_that_slurm_ends_loses_no_cell_and_the_bits_are_those_of_local(
 ) -> None:
     alone = here.parent / "alone"
     assert ttabench(*SWEEP, alone, "--workers", "0").code == 0
-    sweep = sweep_process(here, pause=0.5)
+    sweep = sweep_process(here, pause=0.1)
     wait_for(lambda: (here / "cells").exists() and records(here))
     (task,) = jobs("--states=RUNNING")
     assert call("scontrol", "requeue", task) is not None
