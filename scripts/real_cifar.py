@@ -29,8 +29,8 @@ from golden_corruptions import GoldenFolder, read_mosaic
 from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
-from ttabench.data.published.cifar_batches import FILES, read_exactly
 from ttabench.data.published.cifar_facts import CIFAR10_C
+from ttabench.data.published.clean_cifar import FILES, read_exactly
 from ttabench.system.files import replacing
 
 SEVERITY = 5

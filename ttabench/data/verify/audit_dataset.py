@@ -42,8 +42,7 @@ from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning
-from ttabench.data.verify.image_folder_audit import FolderAudit
-from ttabench.data.verify.imagenet_audit import ImageNetAudit
+from ttabench.data.verify.image_folder_audit import FolderAudit, ImageNetAudit
 from ttabench.data.verify.natural_audit import NaturalAudit
 from ttabench.errors import UnknownName, UserError, counted
 from ttabench.system.progress import OnProgress, silent

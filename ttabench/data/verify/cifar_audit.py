@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array
-from ttabench.data.published.cifar_batches import FILES, read_batches
+from ttabench.data.published.clean_cifar import FILES, read_batches
 from ttabench.data.verify.cifar_checksums import MD5
 from ttabench.data.verify.findings import Audit, Finding, error
 from ttabench.errors import UserError

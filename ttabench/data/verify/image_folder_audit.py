@@ -1,19 +1,21 @@
-"""The audit of tinyimagenet-c and imagenet-c."""
+"""The audits of tinyimagenet-c and imagenet-c."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ttabench.corruptions.names import SEVERITIES
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import Fit, read_checked
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC
 from ttabench.data.published.imagenet_facts import TINY_FIXED_RECORD
+from ttabench.data.published.imagenet_subset import ImageNetSubset, open_imagenet_c
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.data.verify.findings import Audit, Finding, error, warning
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 
 SAMPLE = 20  # images decoded per corruption and severity, unless the audit is deep
 
@@ -122,3 +124,37 @@ class FolderAudit(Audit):
             found = f"{low}" if low == high else f"{low} to {high}"
             yield error(f"{folder} has {found} images per class; expected {per_class}.")
         yield from self._readable(list(images.values()))
+
+
+class ImageNetAudit(FolderAudit):
+    """imagenet-c, whose download need not be whole.
+
+    It is what a sweep measures under this name: all images, or ``here-N`` where the download is not whole.
+    """
+
+    partial: ClassVar[bool] = True
+
+    def run(self) -> Iterator[Finding]:
+        try:
+            data = open_imagenet_c(self.facts, self.root)
+        except UserError as problem:
+            yield error(str(problem))
+            return
+        if not isinstance(data, ImageNetSubset):
+            yield from super().run()
+            return
+        yield warning(
+            f"{self.folder} is incomplete; a sweep measures the {counted(len(data.names), 'image')} of each "
+            f"corruption that are in it, as {data.name}."
+        )
+        for done, (name, folder) in enumerate(data.pieces().items()):
+            self.on_progress(name, done, len(data.pieces()))
+            if name == "clean/train":
+                continue
+            try:
+                files = data.files_in(folder)[0]
+            except UserError as problem:  # an image that others have is missing
+                yield error(str(problem))
+                continue
+            yield from self._readable(files, data.fit_of(files) if name == "clean/val" else "exact")
+        yield from self._training(data)

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each
 from tests.unit.data_fakes import clean_images, write_batch
 from ttabench.data.files.unpickle import load_batch
-from ttabench.data.published.cifar_batches import read_batches
+from ttabench.data.published.clean_cifar import read_batches
 from ttabench.errors import UserError
 
 
