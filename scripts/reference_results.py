@@ -100,9 +100,9 @@ def trained(arch: str, known: Dataset, data: Path, epochs: int = 0) -> Path:
     `epochs` of 0 are those of the recipe.
     """
     from ttabench.models.checkpoints import cache
-    from ttabench.models.trained_model import TrainedModel
+    from ttabench.models.resolve import resolve_trainable
 
-    model = TrainedModel(arch, known, recipe=RECIPE, epochs=epochs)
+    model = resolve_trainable(arch, known, recipe=RECIPE, epochs=epochs)
     if stored := cache.read(WEIGHTS / model.plan.path.name):
         return stored.weights.relative_to(ROOT)
     if not model.ready:

@@ -150,7 +150,7 @@ def test_networks_of_a_folder_are_trained_for_its_epochs(
         state.asked = recipe, epochs
         return state
 
-    monkeypatch.setattr("ttabench.models.trained_model.TrainedModel", model)
+    monkeypatch.setattr("ttabench.models.resolve.resolve_trainable", model)
     monkeypatch.setattr(script, "make", lambda name, *_: SimpleNamespace(name=name))
     monkeypatch.setattr(script, "run", lambda *arguments: commands.append(arguments))
     (tmp_path / "data").mkdir()
