@@ -13,8 +13,6 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.fingerprint import combine
 from ttabench.errors import UserError
 
-__all__ = ["Drawn", "balanced_rows", "drawn", "undrawn"]
-
 
 def balanced_rows(
     classes: Sequence[Any] | NDArray[Any], count: int, seed: int, what: str

@@ -15,8 +15,6 @@ from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UserError, counted
 
-__all__ = ["check_share", "checked_foreign", "coded", "foreign_fingerprint", "foreign_of_size"]
-
 
 def foreign_of_size(contamination: str, *sides: int) -> ForeignSet | None:
     """What contaminates a stream of images whose sides are these, in pixels; None for noise.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ttabench.corruptions.names import NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Dataset, Labelled
 
-__all__ = ["ForeignSet"]
-
 
 class ForeignSet(Dataset):
     """A dataset as a foreign set: :meth:`test` gives its clean test images, or those of a natural shift."""

@@ -20,9 +20,6 @@ from ttabench.errors import UserError
 from ttabench.system.progress import OnProgress, silent
 from ttabench.system.work_claims import WorkClaims
 
-__all__ = ["alone", "checksums", "download", "held"]
-
-
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 5  # per mirror; each continues where the last one stopped

@@ -16,8 +16,6 @@ from typing import Any
 from ttabench.data.published.description import Archive
 from ttabench.system.files import replace_file
 
-__all__ = ["FOLDER", "Contents", "contents", "files_by_earlier_receipt", "files_here", "write_receipt"]
-
 FOLDER = ".fetched"  # below the data root
 
 # By the name of a top-level entry: {"bytes": its size}, or {"files": how many files are below it}.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["refuse_postscript"]
-
 
 def refuse_postscript() -> None:
     """From now on, Pillow does not start Ghostscript in this process; such a file cannot be decoded.

@@ -19,8 +19,6 @@ import numpy as np
 from ttabench.data.files.array_files import MAX_NPZ_RATIO, RATIO_COUNTS_FROM, header_of
 from ttabench.errors import UserError
 
-__all__ = ["check_array", "check_label_count", "check_whole", "label_type"]
-
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 WAYS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How NumPy packs arrays."""

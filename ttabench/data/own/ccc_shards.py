@@ -28,8 +28,6 @@ from ttabench.data.published.imagenet_facts import IMAGENET_C
 from ttabench.data.published.published_on_disk import PublishedOnDisk
 from ttabench.errors import UserError, unknown
 
-__all__ = ["ENDING", "CCCShards", "is_ccc"]
-
 ENDING = f"-ccc{SUFFIX}"
 """The names of these datasets end in it."""
 FOLDER = re.compile(r"baseline_(\d+(?:\.\d+)?)_transition\+speed_([1-9]\d*)_seed_(\d+)")

@@ -12,8 +12,6 @@ from ttabench.data.own.domain_folders import SPLITS, DomainFolders, domains_besi
 from ttabench.data.own.overlap import overlap_of_files
 from ttabench.errors import UserError
 
-__all__ = ["copies_of_source", "other_domains", "roles_of_domains", "test_domains"]
-
 
 def test_domains(folder: Path) -> list[str]:
     """The domains beside a source domain that are its test sets: its training images are none."""

@@ -20,8 +20,6 @@ from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError, unknown
 
-__all__ = ["ENDING", "DomainFolders", "domains_beside", "domains_in"]
-
 ENDING = f"-domains{SUFFIX}"
 """The names of these datasets end in it."""
 TEST_EVERY = 10  # of the source images of each class, every tenth is a clean test image

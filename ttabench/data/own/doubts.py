@@ -27,16 +27,6 @@ from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, s
 from ttabench.data.own.set_checks import files_of
 from ttabench.errors import counted, unknown
 
-__all__ = [
-    "labels_in_8_bits",
-    "not_read",
-    "numbered_folders",
-    "of_corruptions",
-    "of_folders",
-    "other_counts",
-    "warn_of_doubts",
-]
-
 
 def warn_of_doubts(data: Dataset, corruptions: Collection[str]) -> None:
     """Warn of what :func:`doubts` says of a user's folder; nothing is said of other datasets."""

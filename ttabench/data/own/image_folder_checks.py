@@ -9,8 +9,6 @@ from pathlib import Path
 from ttabench.data.files.image_folders import SUFFIXES, class_folders, labelled_files
 from ttabench.errors import UserError, counted
 
-__all__ = ["check_formats", "check_links", "doubts_about", "left_out", "other_files", "turned"]
-
 LOOKED_AT = 200  # images whose orientation is read
 FORMATS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 OTHER_FORMATS = (  # of images, that are not read

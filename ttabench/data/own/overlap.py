@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from ttabench.errors import counted
 
-__all__ = ["overlap", "overlap_of_files", "shared_files", "shared_images"]
-
 LOOKED_AT = 500  # test files that are sought among the training files
 ROWS = 4_096  # images whose middle rows are read at once
 Images = NDArray[np.uint8]  # (n, H, W, 3)

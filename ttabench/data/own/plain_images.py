@@ -18,8 +18,6 @@ from ttabench.data.own.open_own import corruptions_in
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 
-__all__ = ["ENDING", "PlainImages", "is_plain"]
-
 ENDING = f"-images{SUFFIX}"
 """The names of these datasets end in it."""
 STATISTICS_FROM = 200  # images

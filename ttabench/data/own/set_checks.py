@@ -23,16 +23,6 @@ from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError
 
-__all__ = [
-    "check_classes",
-    "check_count",
-    "check_domain_names",
-    "check_rows",
-    "check_sizes",
-    "files_of",
-    "largest_set",
-]
-
 TAKEN = {MIXED, NATURAL, *ALL_STREAMS, *OF_TABLES}
 """Names that no domain can have."""
 

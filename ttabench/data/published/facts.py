@@ -9,6 +9,4 @@ from __future__ import annotations
 
 from ttabench.data.published import cifar_facts, imagenet_facts
 
-__all__ = ["PUBLISHED"]
-
 PUBLISHED = {facts.name: facts for facts in (*cifar_facts.DATASETS, *imagenet_facts.DATASETS)}

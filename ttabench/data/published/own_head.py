@@ -12,8 +12,6 @@ from ttabench.data.published.imagenet import Files
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.errors import UserError
 
-__all__ = ["OwnHead", "settled_classes"]
-
 
 class OwnHead(NaturalImageNet):
     """The images of `whole`, and of its clean sets those of the same classes, counted from 0.
