@@ -15,8 +15,6 @@ from ttabench.errors import unknown
 from ttabench.models.input_trials import better_classes, better_input, predictions, probabilities, some_of
 from ttabench.models.label_noise import noisy_labels
 
-__all__ = ["NORMALISATIONS", "accuracy_warning", "clean_accuracy", "input_warning", "normalisation"]
-
 NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),

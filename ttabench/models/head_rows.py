@@ -14,8 +14,6 @@ from ttabench.errors import UserError
 from ttabench.models.external.external_model import ExternalModel
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["HeadRows", "keep_rows"]
-
 
 class HeadRows(ExternalModel):
     """The network of `whole`, with the rows of its last layer that belong to the classes of `dataset`.

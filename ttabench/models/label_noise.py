@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["noisy_labels"]
-
 LEAST_IMAGES = 100
 LEAST_NOISE = 0.05  # share of labels
 SURE = 0.9  # mean confidence of the surer half of the images

@@ -19,8 +19,6 @@ from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.soundness.norm_lookalikes import left_out, lookalikes
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["Model"]
-
 
 class Model(ABC):
     """A source classifier for one dataset.

@@ -26,8 +26,6 @@ from ttabench.models.model import Model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.trained_python import TrainedPython
 
-__all__ = ["resolve_model", "resolve_trainable"]
-
 ORIGINS: dict[str, type[ExternalModel]] = {
     timm.PREFIX: timm.TimmModel,
     torchvision.PREFIX: torchvision.TorchvisionModel,

@@ -13,8 +13,6 @@ from ttabench.models.soundness.linked_names import with_linked_names
 from ttabench.models.soundness.noise import evaluated
 from ttabench.models.soundness.private_copy import Reads, check_copy, places
 
-__all__ = ["as_classifier", "check_logits"]
-
 IMAGES = 2  # images of noise that a network is tried on
 ROUNDING = 1e-2  # by how much probabilities may miss a sum of 1, also in half precision
 

@@ -18,8 +18,6 @@ from ttabench.models.model import Model
 from ttabench.models.training.plans import TrainingPlan
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["TrainedModel", "note_on_mirrors"]
-
 
 class TrainedModel(Model):
     """One of our architectures, trained on the dataset by a recipe.

@@ -14,8 +14,6 @@ from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.recipes import PYTHON
 from ttabench.provenance.modules import module_file, network_modules
 
-__all__ = ["TrainedPython"]
-
 
 class TrainedPython(TrainedModel):
     """``package.module:callable`` for ``ttabench train``: a network of the user that ttabench trains.

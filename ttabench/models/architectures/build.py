@@ -10,9 +10,7 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.models.architectures import compact_transformers, resnet
-from ttabench.models.architectures.names import ARCHS, MEMBERS, resolve
-
-__all__ = ["ARCHS", "MEMBERS", "build"]
+from ttabench.models.architectures.names import resolve
 
 # Family → constructor (num_classes, image_size, **options), the last linear layer, tags.
 FAMILIES: dict[str, tuple[Callable[..., nn.Module], str, tuple[str, ...]]] = {

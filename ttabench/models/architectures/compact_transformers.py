@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from ttabench.errors import UserError
 from ttabench.models.architectures.transformer_encoder import TransformerClassifier
 
-__all__ = ["CompactTransformer", "Tokenizer", "cct", "cvt", "vit_lite"]
-
 HIDDEN_CHANNELS = 64  # output channels of all convolutions of CCT's tokenizer except the last
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["BasicBlock", "ResNet", "cifar_resnet", "resnet18"]
-
 Shortcut = Callable[[int, int, int], nn.Module]
 
 

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["TransformerClassifier"]
-
 ATTENTION_DROPOUT = 0.1
 STOCHASTIC_DEPTH = 0.1  # rate of the last block; it rises linearly from 0 at the first block
 

@@ -33,21 +33,6 @@ if TYPE_CHECKING:
     from ttabench.classifier import Classifier
     from ttabench.models.training.plans import TrainingPlan
 
-__all__ = [
-    "Described",
-    "Loaded",
-    "of_weights",
-    "open_described",
-    "plot_curve",
-    "read",
-    "save_external",
-    "save_trained",
-    "with_hash",
-    "with_package",
-    "with_weights",
-    "write_atomically",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:

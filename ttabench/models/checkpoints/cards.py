@@ -6,8 +6,6 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["card", "curve"]
-
 
 def card(note: Mapping[str, Any]) -> str:
     """The model card (Markdown) of a checkpoint, from its JSON file."""

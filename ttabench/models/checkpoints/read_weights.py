@@ -22,8 +22,6 @@ from torch import Tensor
 from ttabench.data.files.whole_archive import check_whole
 from ttabench.errors import UserError
 
-__all__ = ["FORMATS", "read_weights", "rewrapped"]
-
 FORMATS = (".safetensors", ".npz", ".pt", ".pth", ".th", ".bin", ".ckpt", ".tar")
 # Training scripts store the state dict under these keys. Averaged weights are not chosen silently. If a file
 # has the last and the best epoch, the last is read: the best was chosen on the test images.

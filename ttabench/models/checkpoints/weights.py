@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 
-__all__ = ["content_hash", "load_weights"]
-
 
 def content_hash(classifier: Classifier) -> str:
     """SHA-256 (hex) of a classifier's tensors: parameters, buffers and the normalisation.

@@ -14,8 +14,6 @@ from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.model import Model
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["CLAIMS", "CheckpointModel"]
-
 CLAIMS = {each.file.file: each.claimed for each in official_checkpoints.PUBLISHED}
 """Clean accuracy in percent of published weights, by file name."""
 

@@ -10,8 +10,6 @@ from ttabench.data.dataset import Dataset
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError
 
-__all__ = ["TEMPLATES", "class_names", "prompts", "prompts_sha256"]
-
 TEMPLATES = ("a photo of a {}.",)
 """The features of the sentences of a class are averaged. This one is that of Radford et al., ICML 2021."""
 

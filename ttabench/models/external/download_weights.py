@@ -13,8 +13,6 @@ from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["PublishedWeights", "WeightsFile", "is_here", "obtain"]
-
 WeightsFile = Archive
 """File name, addresses, and size and checksums if the authors publish them."""
 

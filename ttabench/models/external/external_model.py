@@ -34,8 +34,6 @@ from ttabench.provenance import network_code
 from ttabench.system.environment import versions
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["ExternalModel"]
-
 REBUILT = 8  # images whose logits are compared after a network was made again
 
 

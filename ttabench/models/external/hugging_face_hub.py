@@ -8,8 +8,6 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-__all__ = ["address", "cached_revision", "check_reachable"]
-
 PATIENCE = 10.0  # seconds until an address counts as out of reach
 
 

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from ttabench.classifier.norm_layers import norm_kind
 
-__all__ = ["name_image_norms"]
-
 PLAIN = (nn.LayerNorm.forward, nn.RMSNorm.forward)
 NAME = "LayerNorm2d"
 

@@ -18,8 +18,6 @@ from ttabench.models.external.download_weights import WeightsFile
 if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
 
-__all__ = ["NAMES", "PREFIX", "PUBLISHED", "Checkpoint", "checkpoint"]
-
 PREFIX = "official/"
 ADDRESS = "https://shi-labs.com/projects/cct/checkpoints"
 FORMER_ADDRESS = "http://ix.cs.uoregon.edu/~alih/compact-transformers/checkpoints"

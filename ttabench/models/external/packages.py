@@ -9,8 +9,6 @@ from typing import Any
 
 from ttabench.errors import UserError
 
-__all__ = ["imported", "made_for_another_torch", "missing_or_broken"]
-
 BOTH_ANEW = "install both from one index: pip install --force-reinstall torch torchvision"
 OF_ANOTHER_TORCH = f"torchvision was made for another torch; {BOTH_ANEW}"
 

@@ -22,8 +22,6 @@ from ttabench.models.external.packages import OF_ANOTHER_TORCH
 from ttabench.models.soundness.last_layer import check_last
 from ttabench.models.soundness.usable_tensors import check_state, check_tensors
 
-__all__ = ["PythonModel", "make"]
-
 LONGEST_REASON = 300  # characters of an exception's text
 STANDARD = sysconfig.get_path("stdlib")
 

@@ -15,8 +15,6 @@ from torch import nn
 
 from ttabench.system.cores import torch_threads
 
-__all__ = ["even_threads"]
-
 VECTOR = 16  # float32 numbers in a vector register of AVX-512
 
 

@@ -19,8 +19,6 @@ from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.models.soundness.noise import gpus_of, noise_for
 from ttabench.nn import norm_affine, on_output
 
-__all__ = ["Unreached", "check_learning", "gradient_problem", "graph_of"]
-
 IMAGES, SEED = 3, 2
 REENTRANT = (
     "it uses gradient checkpointing in its re-entrant form, in which layers may learn nothing; switch "

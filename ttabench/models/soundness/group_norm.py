@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from ttabench.models.soundness.norm_lookalikes import NAMED
 
-__all__ = ["guard_group_norm"]
-
 
 def guard_group_norm(net: nn.Module) -> None:
     """From now on, the group norm layers of `net` can learn from every image, and those of its copies.

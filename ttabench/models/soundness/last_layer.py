@@ -14,8 +14,6 @@ from ttabench.errors import UserError
 from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 from ttabench.nn import on_output
 
-__all__ = ["check_last"]
-
 IMAGES, SEED = 2, 5
 ROUNDING = 1e-3  # of the distance between the smallest and the largest logit of an image
 

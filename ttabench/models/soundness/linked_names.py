@@ -9,8 +9,6 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 
-__all__ = ["with_linked_names"]
-
 LINKS = "_ttabench_linked_names"
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["evaluated", "gpus_of", "noise_for", "unchanged"]
-
 
 def noise_for(net: nn.Module, count: int, image_size: int, seed: int) -> Tensor:
     """`count` images (count, 3, H, W) in [0, 1], with device and type of the weights of `net`."""

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from ttabench.models.soundness.noise import evaluated
 
-__all__ = ["noise_logits", "same_logits", "with_logits"]
-
 IMAGES, SEED = 2, 4
 DIGITS = 4  # of the numbers in a hash; they come from float64, so other processors give the same ones
 TOLERANCE = 1e-6  # relative difference of logits that are the same

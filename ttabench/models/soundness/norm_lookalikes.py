@@ -14,8 +14,6 @@ from ttabench.classifier.norm_layers import norm_kind
 from ttabench.errors import UserError, counted
 from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 
-__all__ = ["NAMED", "Lookalikes", "left_out", "lookalikes", "named_norms"]
-
 IMAGES, SEED = 2, 3
 SCALE, ROUNDING = 4.0, 1e-2  # a norm layer gives the same output for SCALE times its input
 

@@ -24,8 +24,6 @@ from ttabench.errors import UserError, counted
 from ttabench.models.soundness.noise import evaluated, gpus_of, noise_for
 from ttabench.nn import use_batch_statistics
 
-__all__ = ["Reads", "check_copy", "places", "private_copy"]
-
 IMAGES, SEED = 3, 1  # other images, and another batch size, than those of `classifier.probe`
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative difference of logits; others: HALF
 HALF = 5e-2

@@ -9,8 +9,6 @@ import torch
 
 from ttabench.errors import UserError
 
-__all__ = ["explained"]
-
 MEANINGS = {
     "appears to not have been used in the graph": (
         "the method needs a gradient of each parameter that it adapts, and a layer of this network does not "

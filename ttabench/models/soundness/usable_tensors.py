@@ -8,8 +8,6 @@ from torch.nn.parameter import is_lazy
 
 from ttabench.errors import UserError
 
-__all__ = ["check_state", "check_tensors", "short_parameters"]
-
 
 def check_tensors(model: nn.Module, name: str) -> None:
     """Raise UserError for a network that has no values, or values that nothing can be learned for."""

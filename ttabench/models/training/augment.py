@@ -10,8 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-__all__ = ["Sampler", "mix"]
-
 
 class Sampler:
     """Training images, uint8 on the device, from which augmented float batches are gathered.

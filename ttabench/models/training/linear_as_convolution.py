@@ -14,8 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["LinearAsConvolution"]
-
 
 class LinearAsConvolution(TorchFunctionMode):
     """Inside this context, `linear` is a 1×1 convolution: the same sums in another order.

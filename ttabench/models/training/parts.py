@@ -18,8 +18,6 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["DrawFrom", "Parts"]
-
 
 class Parts:
     """Gradients of a network over parts of `size` images, in `threads` threads."""

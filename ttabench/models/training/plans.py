@@ -19,8 +19,6 @@ from ttabench.models.training.recipes import Recipe, fitted, recipe_for
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
 
-__all__ = ["TrainingPlan", "data_hash"]
-
 TRAINING_VERSION = 1  # increase it when a change of the code changes the weights of a recipe
 
 

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 
 from ttabench.errors import UserError
 
-__all__ = ["KERNELS", "check_kernels", "check_options"]
-
 KERNELS = {
     "ATEN_CPU_CAPABILITY": "avx2",  # torch's own kernels
     "ONEDNN_MAX_CPU_ISA": "AVX2",  # convolutions

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["OPERATIONS", "randaugment"]
-
 LAYERS = 2
 SPREAD = 0.5  # standard deviation of the magnitude
 GREY = 0.5

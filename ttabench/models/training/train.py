@@ -39,8 +39,6 @@ from ttabench.models.training.recipes import Recipe
 from ttabench.system.cores import torch_threads
 from ttabench.system.environment import machine, pick_device, processor, versions
 
-__all__ = ["TrainingProgress", "train"]
-
 SAVE_EVERY = 30.0  # seconds between saved training states
 REPORT_EVERY = 0.1  # seconds between progress reports, at least
 EVALUATIONS = 10  # of the clean test set over a training run, for the learning curve
