@@ -32,7 +32,8 @@ from ttabench.cell.protocol import parse_contamination
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError, unknown
 from ttabench.store import Store
-from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench.system.environment import machine, processor
 from ttabench_reports.cells.typical_seconds import typical_seconds

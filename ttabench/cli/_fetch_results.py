@@ -31,8 +31,6 @@ from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, user_path, writing
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["Fetched", "fetch_results", "fetched"]
-
 NOTE = "fetched.json"
 WORK = ".fetching"
 """The folder beside the results where they are put together; no results can have its name."""

@@ -13,8 +13,6 @@ from ttabench.errors import UserError
 from ttabench.registry import METHODS, entry_points
 from ttabench.system.files import writing
 
-__all__ = ["write_package"]
-
 PYPROJECT = Template("""\
 [build-system]
 requires = ["hatchling"]

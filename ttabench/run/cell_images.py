@@ -29,8 +29,6 @@ from ttabench.run.stream_of_cell import checkpoint_of, dynamic_stream, hard_stre
 from ttabench.system.environment import processor
 from ttabench.system.malloc import give_back
 
-__all__ = ["CellImages", "ImagesOfLongStream", "giving_back", "images_of"]
-
 MAKERS = {"cdc": dynamic_stream, "ccc_hard": hard_stream}
 """What makes a long stream, by what stands in place of a corruption; `stream_of` makes the others."""
 

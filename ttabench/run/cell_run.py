@@ -23,8 +23,6 @@ from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.unknown_classes import Certainties
 from ttabench.run.cell_images import CellImages
 
-__all__ = ["CellRun", "plain"]
-
 LARGEST_REPORT = 1 << 20
 """Characters that `Method.alarms` may fill: results are read again and again."""
 OF_SOME_CELLS = ("windows", "unknown")

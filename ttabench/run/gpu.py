@@ -11,8 +11,6 @@ import os
 
 from ttabench.errors import UserError, first_line
 
-__all__ = ["check_gpu", "free_gpu_memory", "use_gpu"]
-
 
 def use_gpu(device: str, memory: int = 0) -> None:
     """Make a GPU such as ``cuda:1`` the one that this thread means by ``cuda``; other devices change nothing.

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["kept_generators", "seeded_generators"]
-
 
 @contextmanager
 def kept_generators() -> Iterator[None]:

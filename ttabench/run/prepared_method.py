@@ -17,8 +17,6 @@ from ttabench.models.soundness.group_norm import guard_group_norm
 from ttabench.run.other_generators import seeded_generators
 from ttabench.run.summary_cache import NoMemo
 
-__all__ = ["check_restorable", "prepared_method"]
-
 
 def prepared_method(
     cls: type[Method[Any]],

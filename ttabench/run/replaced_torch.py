@@ -12,8 +12,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["parts_kept", "replaced_part"]
-
 HOME = str(Path(torch.__file__).parent)
 OWNERS = {"torch": torch, "torch.nn.functional": functional, "torch.Tensor": torch.Tensor, "torch.nn": nn}
 """Whose functions, methods and layers networks compute with."""

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from ttabench.cell import Cell, Result, shift_name
 
-__all__ = ["failed_before", "results_to_store"]
-
 
 def failed_before(cell: Cell) -> str:
     """Why the cells after a failed one fail."""

@@ -15,8 +15,6 @@ from ttabench.data.foreign_set import ForeignSet
 from ttabench.data.on_disk import OnDisk
 from ttabench.errors import UnusableModel, UserError
 
-__all__ = ["file_states", "unchanged_data"]
-
 State = tuple[int, int, int]
 """Size in bytes, time of modification in ns, inode."""
 CLEAN = "clean"

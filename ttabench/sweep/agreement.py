@@ -20,8 +20,6 @@ from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.store.writer import environment
 from ttabench.system.environment import device_kind
 
-__all__ = ["BOUND", "Check", "allowed", "compare", "differences", "here", "of_cell", "other_weights"]
-
 BOUND = 0.01
 """Share of a cell's images whose correctness may differ on another kind of machine, or on a GPU.
 

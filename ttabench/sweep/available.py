@@ -26,8 +26,6 @@ from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import arch_spelling
 from ttabench.sweep.sweep_file import kept
 
-__all__ = ["Available", "find_available", "sweeps_of"]
-
 
 @dataclass(frozen=True)
 class Available:

@@ -23,8 +23,6 @@ from ttabench.sweep.pace import BASELINE, OFFLINE
 from ttabench.sweep.rules import method_names, of_method
 from ttabench.sweep.shifts import split_baseline
 
-__all__ = ["MethodChoice", "check_methods", "choose_methods", "parse_settings"]
-
 
 @dataclass(frozen=True)
 class MethodChoice:

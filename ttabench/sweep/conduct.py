@@ -83,7 +83,7 @@ def run_cells(
 ) -> Finished:
     """Train what is missing and run what remains, with progress on stderr.
 
-    options   as `sweep.options.DEFAULTS` has them; those that say how the sweep runs are read here.
+    options   as `sweep.option_table.DEFAULTS` has them; those that say how the sweep runs are read here.
     begun     of a sweep of another process, which has planned it and in which this one takes part: what
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """

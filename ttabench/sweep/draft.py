@@ -22,8 +22,6 @@ from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard
 from ttabench.sweep.sweep_file import is_one_of_several, to_toml
 
-__all__ = ["Draft", "make_draft"]
-
 
 @dataclass(frozen=True)
 class Draft:

@@ -10,8 +10,6 @@ from ttabench.cell.stream_spec import STREAM_FORMS
 from ttabench.corruptions import names
 from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numbers, Settings, Text
 
-__all__ = ["DEFAULTS", "GROUPS", "MODES", "OPTIONS", "OVERWRITE", "SINGLE", "Option"]
-
 MODES = ("native", "online", "offline")
 BATCH_RATES = ("official", "fixed")
 CLASSES = ("first", "balanced")

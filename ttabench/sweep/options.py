@@ -18,24 +18,8 @@ from ttabench.method.spelling import split_list
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.option_table import DEFAULTS, GROUPS, OPTIONS, SINGLE
+from ttabench.sweep.option_table import GROUPS, OPTIONS, SINGLE
 from ttabench.system.files import user_path
-
-__all__ = [
-    "DEFAULTS",
-    "cell_limits",
-    "corruption_names",
-    "count",
-    "device_memory",
-    "executor_setup",
-    "make_grid",
-    "out_folder",
-    "share",
-    "stream_as_order",
-    "warn_of_gpu_options",
-    "whole_numbers",
-]
-
 
 MOST = 1e9
 """Limits in seconds and gigabytes are below it: larger ones have more bytes than systems count."""
@@ -280,7 +264,7 @@ def _subsets(datasets: Iterable[str], subset: str) -> dict[str, str]:
 
 
 def make_grid(options: Mapping[str, Any]) -> Grid:
-    """A :class:`Grid` from options as :data:`DEFAULTS` has them, and rules as sweep files have them.
+    """A :class:`Grid` from options as `option_table.DEFAULTS` has them, and rules as sweep files have them.
 
     Raises UserError.
     """

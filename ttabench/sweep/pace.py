@@ -7,8 +7,6 @@ from typing import Any
 from ttabench.cell.protocol import Protocol
 from ttabench.method import Method
 
-__all__ = ["BASELINE", "OFFLINE", "no_pace"]
-
 BASELINE = "source"  # its time per batch is the unit of compute ratios
 OFFLINE = "an offline method sees all images before the first is scored"
 NOTHING_KEPT = "all its work is part of each prediction, so it cannot skip the batches that a pace leaves out"

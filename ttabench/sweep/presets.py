@@ -6,8 +6,6 @@ from pathlib import Path
 
 from ttabench.errors import unknown
 
-__all__ = ["preset_file", "presets"]
-
 FOLDER = Path(__file__).parent / "protocols"
 
 

@@ -23,8 +23,6 @@ from ttabench.sweep.agreement import Check, compare, here, of_cell, other_weight
 from ttabench.sweep.available import Available
 from ttabench.system.environment import device_kind, pick_device
 
-__all__ = ["before", "copied_paths", "device_of", "run"]
-
 
 @dataclass(frozen=True)
 class Rerun:

@@ -24,17 +24,6 @@ from ttabench.sweep.rules import (
 )
 from ttabench.system.files import check_plain, read_plain, replace_file, writing
 
-__all__ = [
-    "RULE_OPTIONS",
-    "is_one_of_several",
-    "keep",
-    "kept",
-    "overridden",
-    "read_sweep_file",
-    "to_toml",
-    "with_flags",
-]
-
 MEASURED = tuple(name for name, option in OPTIONS.items() if option.scope != "run")
 RULE_OPTIONS: dict[str, tuple[str, ...]] = {
     "include": MEASURED,

@@ -31,7 +31,8 @@ from ttabench.run import worker
 from ttabench.run.executors import process
 from ttabench.store import Store, load_frame
 from ttabench.sweep import draft
-from ttabench.sweep.options import DEFAULTS, warn_of_gpu_options
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import warn_of_gpu_options
 from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 

@@ -39,7 +39,8 @@ from ttabench.models.checkpoints.cache import PRETRAINED, open_described, read
 from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store
-from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import make_grid
 from ttabench.sweep.presets import preset_file
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench_reports.cells import load

@@ -14,7 +14,8 @@ from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import method
 from ttabench.sweep.chosen_methods import parse_settings
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import make_grid
 from ttabench.sweep.plan import Source
 from ttabench.sweep.resolve import resolve
 

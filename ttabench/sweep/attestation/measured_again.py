@@ -23,8 +23,6 @@ from ttabench.sweep.available import find_available, sweeps_of
 from ttabench.sweep.reproduce import run
 from ttabench.system.variables import with_variables
 
-__all__ = ["MeasuredAgain"]
-
 OTHER_REFERENCES = (
     f"{REFERENCES}, and results do not store what it was; give the code before the change with --old CHECKOUT"
 )

@@ -33,8 +33,6 @@ from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_change
 from ttabench.sweep.attestation.image_sets import images_of
 from ttabench.sweep.reproduce import before, copied_paths
 
-__all__ = ["SideBySide", "side_by_side"]
-
 ON_FEW_IMAGES = (
     "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
     "ttabench/measure/image_stream.py", "ttabench/measure/ordered_batches.py", "ttabench/measure/scoring.py",

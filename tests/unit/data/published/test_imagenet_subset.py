@@ -19,7 +19,8 @@ from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import balanced, read_list, remember_list
 from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
-from ttabench.sweep.options import DEFAULTS, make_grid
+from ttabench.sweep.option_table import DEFAULTS
+from ttabench.sweep.options import make_grid
 from ttabench.sweep.plan import find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench_reports.words import naming
