@@ -45,10 +45,11 @@ def folder_sha256(path: Path, *, quick: bool = False) -> str:
     file is compared (0.1 s for 10,000 files). `quick` compares the state of the folders alone. This
     notices files that were added, deleted or renamed, but not a file that was overwritten in place.
     """
-    folders = combine({"": _stamp(path.stat()), **dict(_walk(path, folders=True))})
+    below = {name: _stamp(entry.stat()) for name, entry in _walk(path) if entry.is_dir()}
+    folders = combine({"": _stamp(path.stat()), **below})
     if quick and (remembered := _remembered(path, folders, "quick")):
         return remembered
-    files = dict(_walk(path))
+    files = {name: _stamp(entry.stat()) for name, entry in _walk(path) if not entry.is_dir()}
     state = combine(files)
     return _remembered(path, state) or _remember(path, state, _hash_files(path, files), folders)
 
@@ -59,18 +60,16 @@ def files_sha256(path: Path, names: Sequence[str]) -> str:
     return _remembered(path, state) or _remember(path, state, _hash_files(path, names))
 
 
-def _walk(top: Path, below: str = "", *, folders: bool = False) -> Iterator[tuple[str, str]]:
-    """(relative name, state) of every file, or of every folder, below a folder."""
+def _walk(top: Path, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Every file and folder below a folder, with its relative name; hidden ones are left out."""
     with os.scandir(top / below) as entries:
         for entry in entries:
             name = f"{below}/{entry.name}" if below else entry.name
             if entry.name.startswith("."):
                 continue
-            is_folder = entry.is_dir()
-            if is_folder == folders:
-                yield name, _stamp(entry.stat())
-            if is_folder:
-                yield from _walk(top, name, folders=folders)
+            yield name, entry
+            if entry.is_dir():
+                yield from _walk(top, name)
 
 
 def _stamp(stat: os.stat_result) -> str:
@@ -120,16 +119,7 @@ def _is_settled(path: Path) -> bool:
     """Whether a file, or all below a folder, last changed more than `SETTLED` seconds ago."""
     limit = time.time() - SETTLED
     try:
-        stats = [path.stat(), *(_stats(path) if path.is_dir() else ())]
+        stats = [path.stat(), *((entry.stat() for _, entry in _walk(path)) if path.is_dir() else ())]
     except OSError:  # gone meanwhile
         return False
     return all(max(stat.st_mtime, stat.st_ctime) < limit for stat in stats)
-
-
-def _stats(folder: Path) -> Iterator[os.stat_result]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith("."):
-                yield entry.stat()
-                if entry.is_dir():
-                    yield from _stats(Path(entry.path))
