@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ttabench.cell import Cell, Result, shift_name
 from ttabench.errors import UserError
@@ -70,6 +71,14 @@ def _reason(problem: Exception) -> str:
     """``ConnectionError: no route``; the first line alone."""
     lines = str(problem).strip().splitlines()
     return ": ".join([type(problem).__name__, *lines[:1]]).rstrip(". ")
+
+
+def imported(name: str, module: str) -> Any:
+    """The module that a logger needs. Raises UserError where it is missing."""
+    try:
+        return import_module(module)
+    except ImportError as problem:
+        raise UserError(f"--log {name} needs a package ({problem}); pip install {name}.") from None
 
 
 def check_loggers(names: Iterable[str]) -> None:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttabench.errors import UserError
+from ttabench.sweep.loggers import imported
 
 
 class MLflow:
     """Metrics of one MLflow run."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import mlflow
-        except ImportError as problem:
-            raise UserError(f"--log mlflow needs a package ({problem}); pip install mlflow.") from None
-        self._mlflow = mlflow
-        mlflow.start_run(run_name=folder.absolute().name)
+        self._mlflow = imported("mlflow", "mlflow")
+        self._mlflow.start_run(run_name=folder.absolute().name)
 
     def log(self, values: dict[str, float], step: int) -> None:
         self._mlflow.log_metrics(values, step=step)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttabench.errors import UserError
+from ttabench.sweep.loggers import imported
 
 
 class TensorBoard:
     """Scalars for ``tensorboard --logdir RESULTS/tensorboard``."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as problem:
-            raise UserError(
-                f"--log tensorboard needs a package ({problem}); pip install tensorboard."
-            ) from None
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        module = imported("tensorboard", "torch.utils.tensorboard")
+        self._writer = module.SummaryWriter(str(folder / "tensorboard"))
 
     def log(self, values: dict[str, float], step: int) -> None:
         for name, value in values.items():

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ttabench.errors import UserError
+from ttabench.sweep.loggers import imported
 
 
 class WeightsAndBiases:
     """Metrics of one run. The step is a value of its own, as steps of a run may only grow."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import wandb
-        except ImportError as problem:
-            raise UserError(f"--log wandb needs a package ({problem}); pip install wandb.") from None
+        wandb = imported("wandb", "wandb")
         project = os.environ.get("WANDB_PROJECT", "ttabench")
         self._run = wandb.init(project=project, name=folder.absolute().name, dir=str(folder))
 
