@@ -30,52 +30,43 @@ def run(
     environments: Sequence[Mapping[str, str]] = ({},),
     limits: Limits = NO_LIMITS,
 ) -> Generator[Any]:
-    """Run `jobs` on `workers` processes of one thread each, see :class:`Crew`.
-
-    environments   variables for worker 0, 1, …, from the start again where there are more workers.
-    """
-    crew = Crew([environments[i % len(environments)] for i in range(min(workers, len(jobs)))], limits)
-    try:
-        yield from crew.work(jobs)
-    finally:
-        crew.stop()
-
-
-class Crew:
-    """Worker processes that stay for the next jobs; one per environment.
+    """Run `jobs` on `workers` processes of one thread each; yields their events as they come.
 
     One thread per process keeps a number the same bit for bit with any number of workers. A worker
     that dies is replaced. What is left of its job is done next. What it was at is repeated once, at the end
     and alone in a fresh process; if that dies too, it is given up (:class:`Died`). A cell that runs too long
     is given up at once.
+
+    environments   variables for worker 0, 1, …, from the start again where there are more workers.
+
+    Raises UserError if no worker can start, and what a job raises.
     """
-
-    def __init__(self, environments: Sequence[Mapping[str, str]], limits: Limits = NO_LIMITS) -> None:
-        self._workers = [WorkerProcess(environment) for environment in environments]
-        self._limits = limits
-
-    def work(self, jobs: Sequence[Job]) -> Generator[Any]:
-        """Events of `jobs` as they come. Raises UserError if no worker can start, and what a job raises."""
-        queue, again = deque(jobs), list[Job]()
-        for event in _work(queue, self._workers, self._limits):
+    count = min(workers, len(jobs))
+    crew = [WorkerProcess(environments[i % len(environments)]) for i in range(count)]
+    again: list[Job] = []
+    try:
+        for event in _work(deque(jobs), crew, limits):
             if isinstance(event, Died) and not event.too_long:  # it may go better in a process of its own
                 again.append(event.job)
             else:
                 yield event
         for job in again:
-            self.stop()
-            able = [worker for worker in self._workers if worker.failed_starts < STARTS][:1]
-            for event in _work(deque([job]), able, self._limits):
+            _stop(crew)
+            able = [worker for worker in crew if worker.failed_starts < STARTS][:1]
+            for event in _work(deque([job]), able, limits):
                 if isinstance(event, Died) and not event.too_long:
                     event = replace(event, reason=f"{event.reason}, twice, the second time alone")
                 yield event
+    finally:
+        _stop(crew)
 
-    def stop(self) -> None:
-        """End the processes, at once; they start again when there is work."""
-        for worker in self._workers:
-            worker.kill()
-        for worker in self._workers:
-            worker.stop()
+
+def _stop(crew: Sequence[WorkerProcess]) -> None:
+    """End the processes, at once; they start again when there is work."""
+    for worker in crew:
+        worker.kill()
+    for worker in crew:
+        worker.stop()
 
 
 def _work(queue: deque[Job], crew: Sequence[WorkerProcess], limits: Limits) -> Generator[Any]:
