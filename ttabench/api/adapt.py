@@ -36,8 +36,6 @@ from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import check_restorable
 from ttabench.sweep.batch_rate import RATE
 
-__all__ = ["adapt"]
-
 
 @default_modes()
 @default_kernels()

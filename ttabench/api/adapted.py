@@ -22,8 +22,6 @@ from ttabench.method import Method
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.torch_errors import explained
 
-__all__ = ["Adapted"]
-
 
 class Adapted(nn.Module):
     """A network under a test-time adaptation method. Calling it adapts to a batch and returns its logits.

@@ -30,8 +30,6 @@ from ttabench.sweep.batch_rate import settings_for_batch
 from ttabench.sweep.options import contamination_spelling
 from ttabench.sweep.pace import no_pace
 
-__all__ = ["Evaluation", "evaluate"]
-
 WHOLE = ("batch_size", "epochs", "limit")
 PROTOCOL_FIELDS = tuple(field.name for field in dataclasses.fields(Protocol))
 

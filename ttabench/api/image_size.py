@@ -11,8 +11,6 @@ from torch import nn
 from ttabench.errors import UserError, first_line, out_of_memory
 from ttabench.models.soundness.noise import evaluated, noise_for
 
-__all__ = ["of_size", "tried_with"]
-
 COMMON = (224, 32, 64, 96, 128, 256, 299, 384, 448, 512, 28)
 """Sides of images, in pixels, that networks are made for; the first that works is named."""
 

@@ -14,8 +14,6 @@ from ttabench.api.scored_images import check_label_type
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError
 
-__all__ = ["of_arrays", "of_batches"]
-
 BATCHES = "batches (images, labels) such as a DataLoader gives"
 EXPECTED = f"expected {BATCHES}, or labels beside the images"
 ROUNDING = 1e-3  # of a pixel's 255 steps: float32 is off by less, other images by more

@@ -11,8 +11,6 @@ import torch
 from ttabench.errors import UserError
 from ttabench.method import Method
 
-__all__ = ["moved_to"]
-
 
 def moved_to(device: torch.device, method: Method[Any]) -> Method[Any]:
     """A copy of `method` with every tensor on `device`: networks, optimiser, source statistics, saved state.

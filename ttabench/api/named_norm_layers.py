@@ -10,8 +10,6 @@ from torch import nn
 from ttabench.errors import UserError
 from ttabench.models.soundness.norm_lookalikes import named_norms
 
-__all__ = ["name_norm_layers"]
-
 
 def name_norm_layers(net: nn.Module, layers: Sequence[str] | str, image_size: int = 32) -> nn.Module:
     """A copy of `net` in which your own layers count as layer norm. It computes the same logits.

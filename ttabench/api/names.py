@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ttabench.data.dataset import Dataset
     from ttabench.method import Method
 
-__all__ = ["corrupt", "get_dataset", "get_method", "list_corruptions", "list_datasets", "list_methods"]
-
 
 def list_methods() -> list[str]:
     """The names of all registered methods, sorted. Nothing is imported."""

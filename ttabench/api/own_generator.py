@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["OwnGenerator"]
-
 
 class OwnGenerator:
     """States of torch's generators that only the code inside :meth:`used` draws from.

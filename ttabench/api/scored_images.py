@@ -15,8 +15,6 @@ from ttabench.data.foreign import check_share
 from ttabench.data.own.picture_checks import of_pixels
 from ttabench.errors import UserError
 
-__all__ = ["check_label_type", "check_scored", "scored_of"]
-
 
 def check_label_type(given: DTypeLike, classes: int) -> None:
     """Raise UserError where labels, as the user `given` them, are of 8 bits and there are more classes."""

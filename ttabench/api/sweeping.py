@@ -13,8 +13,6 @@ from ttabench.errors import UserError, unknown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load_results", "run_sweep"]
-
 NAMED = {
     "archs": "a network of your own has the name package.module:callable",
     "methods": "a method of your own has the name of its entry point",

@@ -15,8 +15,6 @@ from torch.utils.hooks import RemovableHandle
 from ttabench.classifier.norm_layers import norm_modules
 from ttabench.classifier.transformer_blocks import transformer_blocks
 
-__all__ = ["Probed", "probe"]
-
 PROMPTS = 3  # tokens that are added to see whether a transformer accepts more
 TOLERANCE = 0.05  # relative difference of features that rounding can cause, also in half precision
 

@@ -30,8 +30,6 @@ from ttabench.observe.unknown_classes import certainty_fault
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.run.replaced_torch import replaced_part
 
-__all__ = ["CHECKS"]
-
 NOT_FINITE = "are not finite numbers"
 
 

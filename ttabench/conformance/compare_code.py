@@ -16,8 +16,6 @@ from ttabench.method import Method
 from ttabench.models.soundness.torch_errors import explained
 from ttabench.run.other_generators import seeded_generators
 
-__all__ = ["BatchCompared", "compare", "failures_named"]
-
 Named = Mapping[str, Tensor]
 
 

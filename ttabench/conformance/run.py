@@ -23,8 +23,6 @@ from ttabench.run.other_generators import kept_generators
 from ttabench.run.replaced_torch import parts_kept
 from ttabench.system.cores import torch_threads
 
-__all__ = ["Check", "conform", "told"]
-
 
 @dataclass(frozen=True, slots=True)
 class Check:

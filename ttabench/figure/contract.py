@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from ttabench.method import Batches, Method
 
-__all__ = ["KINDS", "Bench", "at_least", "figure_style", "options", "takes_bench", "write"]
-
 KINDS = ("png", "pdf")
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8,

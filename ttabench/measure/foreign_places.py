@@ -10,8 +10,6 @@ from ttabench.measure.contamination import interleave
 from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.streams.images import Parts, part_seed
 
-__all__ = ["foreign_of", "foreign_places"]
-
 
 def foreign_places(protocol: Protocol, images: int, seed: int) -> NDArray[np.bool_]:
     """Which images of the stream of a part are foreign: (n + m,), with `images` = n test images.

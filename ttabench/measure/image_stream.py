@@ -14,8 +14,6 @@ from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
 from ttabench.measure.ordered_batches import Images, arrange
 
-__all__ = ["FOREIGN", "Batch", "ImageStream", "Order", "Part", "class_by_class", "put_in_order"]
-
 FOREIGN = -1
 CLASS_BY_CLASS = "dirichlet(0)"
 """The label shift of SAR (Niu et al., ICLR 2023)."""

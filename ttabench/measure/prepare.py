@@ -9,8 +9,6 @@ import torch
 from ttabench.classifier import Classifier
 from ttabench.method import Method, SourceData
 
-__all__ = ["prepared"]
-
 
 def prepared(
     method: type[Method[Any]], classifier: Classifier, config: Any, seed: int, source: SourceData

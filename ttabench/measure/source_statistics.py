@@ -14,16 +14,6 @@ from torch import Tensor, nn
 from ttabench.classifier import Classifier
 from ttabench.nn import RunningMoments, by_channel, entropy, norm_modules, on_output, widen
 
-__all__ = [
-    "class_gaussians",
-    "entropies",
-    "features",
-    "gaussian",
-    "norm_statistics",
-    "quantiles",
-    "rows",
-]
-
 Batches = Iterable[Tensor]
 CELLS = 2048  # of a histogram; quantiles are linear inside a cell
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED, mixed
 
-__all__ = ["test_set"]
-
 
 def test_set(dataset: Dataset, corruption: str, severity: int, seed: int) -> Labelled:
     """The images under a corruption, or those of all corruptions in one set, mixed for this seed."""

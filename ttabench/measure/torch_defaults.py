@@ -15,15 +15,6 @@ from typing import Any
 
 from ttabench.errors import UserError
 
-__all__ = [
-    "changed_setting",
-    "default_kernels",
-    "default_modes",
-    "matrix_products",
-    "own_settings",
-    "settings",
-]
-
 
 @contextmanager
 def default_modes() -> Iterator[None]:

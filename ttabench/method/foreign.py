@@ -17,8 +17,6 @@ from ttabench.classifier.buffers import buffers_kept
 from ttabench.errors import warn_of_setting
 from ttabench.method import Method, Needs, SourceData
 
-__all__ = ["Foreign"]
-
 C = TypeVar("C")
 
 

@@ -33,8 +33,6 @@ from torch.optim import Optimizer
 from ttabench.classifier import Classifier
 from ttabench.method.contract import Method
 
-__all__ = ["COMPILED", "original_of_compiled", "unrestored"]
-
 Named = Iterator[tuple[str, Any]]
 
 CONSTANT = (

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from ttabench.classifier.norm_layers import norm_kind
 
-__all__ = ["by_channel", "on_output"]
-
 
 def by_channel(layer: nn.Module, output: Tensor) -> Tensor:
     """A norm layer's output as (N, C, L): N images or tokens, C channels, L locations.

@@ -25,16 +25,6 @@ from ttabench.classifier import Classifier
 from ttabench.method import Method
 from ttabench.nn.pixels import to_tensor
 
-__all__ = [
-    "Meter",
-    "Passes",
-    "adapted_parameters",
-    "compute_ratio",
-    "count_passes",
-    "measured",
-    "source_forward",
-]
-
 SOURCE_SECONDS = 0.1  # about how long Source's forward pass is timed
 
 

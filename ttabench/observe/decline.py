@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Course"]
-
 LEAST_IMAGES = 20  # in the first and in the last part of a stream
 FALL = 0.25  # of the accuracy at the beginning
 ERRORS = 4.0  # standard errors of the difference; a chance of 1 in 30,000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["few_of_each_alarm", "too_few"]
-
 ENOUGH = 5  # images of each class
 
 

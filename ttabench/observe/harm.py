@@ -13,8 +13,6 @@ from torch import Tensor
 from ttabench.data.dataset import Labelled
 from ttabench.nn.pixels import to_tensor
 
-__all__ = ["harm_alarm"]
-
 LOOKED_AT, BATCH = 100, 50  # images; they cost one forward pass each
 ERRORS = 4.0  # standard errors of the paired difference
 

@@ -31,8 +31,6 @@ from ttabench.method import Method
 from ttabench.nn import entropy
 from ttabench.nn.pixels import to_tensor
 
-__all__ = ["CHEAP", "COSTLY", "Collected", "costly_scores", "nuclear_norm", "sample", "snd", "some_of"]
-
 CHEAP = ("entropy", "infomax", "nuclear_norm", "snd")
 """The scores that come from the logits alone; every cell has them. Together, `store.SCORES`."""
 COSTLY = ("consistency", "source_accuracy")

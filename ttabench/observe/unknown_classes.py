@@ -29,8 +29,6 @@ from torch import Tensor
 
 from ttabench.observe.label_free_scores import Collected
 
-__all__ = ["ACCEPTED", "CERTAINTIES", "FIGURES", "Certainties", "certainty_fault", "figures", "watched"]
-
 CERTAINTIES = ("softmax", "energy", "own")
 FIGURES = ("auroc", "fpr95", "h")
 ACCEPTED = 95

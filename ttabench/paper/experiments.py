@@ -14,11 +14,6 @@ from ttabench.sweep.options import make_grid
 from ttabench.sweep.rules import dataset_names, plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
-__all__ = [
-    "DATASETS", "EXPERIMENTS", "FIGURES", "Task", "asked", "check_dataset", "datasets_of", "network_of",
-    "stands_for", "tasks", "title",
-]  # fmt: skip
-
 EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
 FIGURES = (
     "pipeline", "tsne", "loss-vs-mse", "quantile-index", "quantile-field", "six-blobs", "two-moons",

@@ -15,8 +15,6 @@ from ttabench.errors import UserError
 from ttabench.system.files import replace_file
 from ttabench.system.work_claims import WorkClaims
 
-__all__ = ["FACTS", "Facts"]
-
 FACTS = "paper.json"
 
 

@@ -19,8 +19,6 @@ from ttabench.sweep.options import corruption_names
 from ttabench.sweep.rules import method_names
 from ttabench.system.files import replacing, writing
 
-__all__ = ["SMALL", "Rehearsal", "share"]
-
 SMALL = {
     "resnet18": "resnet18_w16", "official/cct_7": "cct_2_3x2_32", "cct": "cct_2_3x2_32",
     "cvt": "cvt_2_4_32", "vit_lite": "vit_2_4_32",

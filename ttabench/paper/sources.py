@@ -12,8 +12,6 @@ from ttabench.models.training.recipes import CROSS_ENTROPY, FAST, NO_MIRROR, PAP
 from ttabench.paper.experiments import OFFICIAL, Task, trained_here
 from ttabench.system.progress import OnProgress, silent
 
-__all__ = ["RECIPE", "Weights", "check_recipe", "trained", "weights_of"]
-
 RECIPE = CROSS_ENTROPY
 """As the paper trains its networks: no label smoothing."""
 

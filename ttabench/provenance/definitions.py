@@ -16,8 +16,6 @@ from msgspec.structs import replace
 
 from ttabench.provenance.normal_form import children, digest, last_name, mark, text_of, walk, without_words
 
-__all__ = ["ANY", "BODY", "Definition", "Definitions", "definitions_of"]
-
 BODY = ""
 """The name of the definition that holds the other statements of a module, which run when it is imported."""
 ANY = "*"

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["NOT_AT_ALL", "Executed"]
-
 NOT_AT_ALL = "it did not run"
 Arc = tuple[int, int]
 Local = Callable[[FrameType, str, Any], Any]

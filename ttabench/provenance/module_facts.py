@@ -22,8 +22,6 @@ from ttabench.system.checked_lines import Damaged, decode, encode
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file
 
-__all__ = ["Facts", "absolute", "facts_of", "hash_of", "keep"]
-
 MOST = 4096
 """Modules in the cache. With more, only those that this process used are kept."""
 

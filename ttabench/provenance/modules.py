@@ -21,17 +21,6 @@ from ttabench.system.environment import RECORDED
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = [
-    "OWN",
-    "imported_modules",
-    "libraries",
-    "module_facts",
-    "module_file",
-    "module_hash",
-    "network_code",
-    "read_method",
-]
-
 OWN = ("ttabench", "ttabench_methods")
 """The packages of ttabench; methods of other distributions may build on them."""
 DISTRIBUTIONS = {  # of networks of other packages, by the prefix of their names

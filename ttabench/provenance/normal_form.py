@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["children", "code_hash", "last_name", "mark", "text_of", "walk", "without_words"]
-
 # Attributes of a method that say in words what it does, see `ttabench.method.Method`.
 DESCRIPTIONS = frozenset({"deviations", "restores", "scores", "scores_frozen"})
 # The same, added when results were stored already: without it, a class is what it was.

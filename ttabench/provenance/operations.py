@@ -11,9 +11,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Operations"]
-
-
 RESERVING = ("set_", "resize_")  # their result may be memory that is written to later
 PLAIN = (str, int, float, complex, NoneType, torch.dtype, torch.device, torch.layout, torch.memory_format)
 

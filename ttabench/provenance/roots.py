@@ -23,8 +23,6 @@ from ttabench.provenance.modules import (
 )
 from ttabench.registry import METHODS, entry_points
 
-__all__ = ["NO_CODE", "OUTSIDE", "Code", "code_from", "current_code", "shared_code"]
-
 
 @dataclass(frozen=True)
 class Code:

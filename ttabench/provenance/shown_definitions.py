@@ -9,8 +9,6 @@ from pathlib import Path
 from ttabench.provenance.definitions import Function
 from ttabench.provenance.modules import OWN, module_file
 
-__all__ = ["functions_of", "node_of"]
-
 
 def functions_of(shown: Iterable[str]) -> dict[str, tuple[Path, str]]:
     """The functions among definitions of ttabench: as they are shown → file and qualified name."""

@@ -30,8 +30,6 @@ from ttabench.system.environment import device_kind
 from ttabench.system.files import read_plain, replace_file, writing
 from ttabench.system.work_claims import WorkClaims
 
-__all__ = ["FILE", "NONE", "Attestations", "digest", "machine_of", "stratum_of", "wider_kind"]
-
 FILE = "attested.jsonl"
 SIDE_BY_SIDE = "side by side"
 """The way that measures one cell of a `wider_kind`."""

@@ -8,8 +8,6 @@ from typing import Any
 from ttabench.errors import shortened
 from ttabench.system.checked_lines import Damaged
 
-__all__ = ["StoredEnvironment"]
-
 MOST_THREADS = 1 << 31
 
 

@@ -10,8 +10,6 @@ from ttabench.errors import UserError
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.files import check_plain
 
-__all__ = ["FILE", "check_path"]
-
 FILE = re.compile(r"streams/ccc-[0-9a-f]{16}\.json")
 LARGEST = 8 << 20
 """Bytes of a file. One with every pair of all corruptions has about 1 MB."""

@@ -6,8 +6,6 @@ import ctypes
 import sys
 from typing import Any
 
-__all__ = ["give_back", "keep_freed_memory"]
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of glibc
 
 

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-__all__ = ["with_variables"]
-
 
 @contextmanager
 def with_variables(variables: Mapping[str, str]) -> Iterator[None]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ttabench.measure.streams.ccc_path import Path
 
-__all__ = ["HardPath"]
-
 
 class HardPath(Path):
     """As :class:`Path` with the target 0: where the baseline has its lowest accuracy, however high that is.

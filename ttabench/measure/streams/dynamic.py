@@ -14,8 +14,6 @@ from ttabench.data.dataset import Labelled
 from ttabench.measure.image_stream import Batch, ImageStream, Part
 from ttabench.measure.streams.images import joined, part_seed
 
-__all__ = ["DynamicStream", "Visit", "visits"]
-
 
 class Visit(NamedTuple):
     """The images `first` … `last` − 1, in the order of their corruption, under corruption number `part`."""
