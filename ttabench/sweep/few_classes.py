@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ttabench.cell import Cell
 from ttabench.data.dataset import Dataset
 from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.set_checks import clean_labels
 from ttabench.data.published.imagenet import FolderC
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.observe.few_per_class import too_few
@@ -67,6 +68,4 @@ def labels_in_order(dataset: Dataset) -> NDArray[np.int64] | None:
     """Labels of the test images in their order, where these can come class by class; None otherwise."""
     if isinstance(dataset, NaturalImageNet):
         return np.asarray(dataset.natural_files()[1], np.int64)
-    if isinstance(dataset, FolderC):
-        return np.asarray(dataset.test_files()[1], np.int64)
-    return dataset.test().labels if isinstance(dataset, OwnDataset) else None
+    return clean_labels(dataset) if isinstance(dataset, FolderC | OwnDataset) else None

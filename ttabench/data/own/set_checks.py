@@ -50,7 +50,7 @@ def check_domain_names(data: OwnDataset) -> None:
 
 def check_rows(data: Dataset, corruption: str, severity: int) -> None:
     """Raise UserError unless a corrupted set has the labels of the clean test set in every row."""
-    clean, labels = _clean_labels(data), _labels(data, corruption, severity)
+    clean, labels = clean_labels(data), _labels(data, corruption, severity)
     if len(labels) != len(clean):
         differs = f"{len(labels):,} images, and the clean test set has {len(clean):,}"
     elif wrong := int((labels != clean).sum()):
@@ -135,7 +135,8 @@ def files_of(data: OwnImageFolders, piece: str) -> Files:
     return labelled_files(folder, data.classes)
 
 
-def _clean_labels(data: Dataset) -> NDArray[np.int64]:
+def clean_labels(data: Dataset) -> NDArray[np.int64]:
+    """The labels of the clean test set. No image is decoded for them."""
     if isinstance(data, OwnImageFolders):
         return np.asarray(files_of(data, "test")[1])
     return np.asarray(data.test_files()[1]) if isinstance(data, FolderC) else data.test().labels
@@ -150,4 +151,4 @@ def _labels(data: Dataset, corruption: str, severity: int) -> NDArray[np.int64]:
         return np.asarray(labelled_files(folder, data.classes)[1])
     if isinstance(data, OwnArrays) and f"{corruption}.npy" in data.pieces():  # with labels of its own
         return data.corrupted(corruption, severity).labels
-    return _clean_labels(data)
+    return clean_labels(data)
