@@ -11,6 +11,7 @@ from typer import Argument, Option
 from ttabench.cli._bench import BENCH
 from ttabench.cli._given import is_given
 from ttabench.errors import printable
+from ttabench.sweep.option_table import OPTIONS
 
 
 def figure(
@@ -29,17 +30,8 @@ def figure(
             show_default="gaussian_noise; fog on digits-c",
         ),
     ] = BENCH["corruption"],
-    checkpoint: Annotated[
-        str, Option(metavar="FILE", help="Weights for the architecture, which is then not trained.")
-    ] = BENCH["checkpoint"],
-    normalize: Annotated[
-        str,
-        Option(
-            metavar="NAME",
-            help="Normalisation that the network expects: none, half, imagenet, cifar10 … Default: that of "
-            "the dataset; for your own network, none (pixels from 0 to 1).",
-        ),
-    ] = BENCH["normalize"],
+    checkpoint: Annotated[str, Option(metavar="FILE", help=OPTIONS["checkpoint"].help)] = BENCH["checkpoint"],
+    normalize: Annotated[str, Option(metavar="NAME", help=OPTIONS["normalize"].help)] = BENCH["normalize"],
     device: Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 …")] = BENCH["device"],
     seed: Annotated[int, Option(metavar="NUMBER", help="The seed of all random numbers.", min=0)] = BENCH[
         "seed"
