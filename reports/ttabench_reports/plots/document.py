@@ -5,10 +5,9 @@ A float needs ``\usepackage{graphicx}`` and is as wide as a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from ttabench_reports.formats.latex.escape import escape
-from ttabench_reports.plots.plot import Plot
 
 HEAD = r"""\documentclass[a4paper,twocolumn]{article}
 \usepackage[T1]{fontenc}
@@ -22,19 +21,19 @@ PLOTS = 10
 """Floats that LaTeX may hold back before a page is full."""
 
 
-def document(plots: Sequence[Plot]) -> str:
-    """A document that compiles beside the PDF files of these plots."""
-    return HEAD + "\n".join(_floats(plots)) + "\n\\end{document}\n"
+def document(captions: Mapping[str, str]) -> str:
+    """A document that compiles beside the PDF files of plots; `captions` by the names of the files."""
+    return HEAD + "\n".join(_floats(captions)) + "\n\\end{document}\n"
 
 
-def _floats(plots: Sequence[Plot]) -> Iterator[str]:
-    for number, plot in enumerate(plots, start=1):
+def _floats(captions: Mapping[str, str]) -> Iterator[str]:
+    for number, (name, caption) in enumerate(captions.items(), start=1):
         yield "\n".join([
             r"\begin{figure}[tp]",
             r"\centering\footnotesize\emergencystretch=3em",
-            f"\\includegraphics[width=\\columnwidth]{{{plot.name}.pdf}}",
-            f"\\caption{{{escape(plot.caption)}}}",
-            f"\\label{{fig:{plot.name}}}",
+            f"\\includegraphics[width=\\columnwidth]{{{name}.pdf}}",
+            f"\\caption{{{escape(caption)}}}",
+            f"\\label{{fig:{name}}}",
             r"\end{figure}",
         ])  # fmt: skip
         if number % PLOTS == 0:

@@ -138,10 +138,10 @@ def test_a_clean_sweep_has_none_of_it(tmp_path: Path) -> None:
     assert not (tmp_path / "unknown.csv").exists()
 
 
-def test_a_plot_shows_them_over_the_severities(tmp_path: Path) -> None:
+def test_a_plot_shows_them_over_the_severities() -> None:
     report = Report(contaminated())
-    drawn = plots.draw_all(report, tmp_path, ("svg",), kinds=("unknown",))
-    assert [plot.name for plot in drawn] == ["unknown_digits-c-maximum-softmax", "unknown_digits-c-energy"]
+    drawn = list(plots.drawings(report, ("unknown",)))
+    assert [drawing.about for drawing in drawn] == ["digits-c maximum softmax", "digits-c energy"]
     with plots.plot_style():
         figure = next(unknown_curves(report)).figure
     (axes,) = figure.axes

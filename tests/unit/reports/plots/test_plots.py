@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import matplotlib as mpl
@@ -123,22 +123,22 @@ def test_same_cells_same_bytes_whatever_the_users_style(frame: pd.DataFrame, tmp
     assert mpl.rcParams["font.size"] == mpl.rcParamsDefault["font.size"]
 
 
-def test_every_kind_is_drawn_where_its_numbers_are_stored(few: Report, tmp_path: Path) -> None:
-    made = plots.draw_all(few, tmp_path, formats=("svg",))
-    assert {plot.kind for plot in made} == set(plots.DRAWN)
-    assert all(plot.paths[0].read_bytes().startswith(b"<?xml") for plot in made)
-    assert all(plot.title and "Protocol: " in plot.caption for plot in made)
-    assert len({plot.name for plot in made}) == len(made)
+def test_every_kind_is_drawn_where_its_numbers_are_stored(few: Report) -> None:
+    made = list(plots.drawings(few))
+    assert {drawing.kind for drawing in made} == set(plots.DRAWN)
+    assert all(plots.render(drawing, "svg").startswith(b"<?xml") for drawing in made)
+    assert all(drawing.title and "Protocol: " in drawing.caption for drawing in made)
 
 
-def test_a_kind_can_be_drawn_alone_and_a_format_is_checked(few: Report, tmp_path: Path) -> None:
-    (one,) = plots.draw_all(few, tmp_path, formats=("png",), kinds=("severity",))
-    assert one.paths == (tmp_path / "severity_cifar10-c.png",)
-    with pytest.raises(ValueError, match="expected one of png, pdf, svg"):
-        plots.draw_all(few, tmp_path, formats=("gif",), kinds=("severity",))
+def test_files_are_called_after_what_they_show(
+    few: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "drawings", partial(plots.drawings, kinds=("severity",)))
+    names = [path.name for path in plots.write(few.cells, tmp_path, report=few)]
+    assert names == ["severity_cifar10-c.png", "severity_cifar10-c.pdf", "plots.tex"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        plots.draw_all(few, tmp_path / "file", kinds=("severity",))
+        plots.write(few.cells, tmp_path / "file", report=few)
 
 
 def test_tables_of_one_title_do_not_overwrite_each_other(tmp_path: Path) -> None:
@@ -172,8 +172,10 @@ def test_streams_of_nineteen_corruptions_have_files_of_their_own(tmp_path: Path)
 def test_fonts_are_embedded_as_outlines_and_not_as_type_3(frame: pd.DataFrame, tmp_path: Path) -> None:
     if shutil.which("pdffonts") is None:
         pytest.skip("pdffonts is not installed")
-    for plot in plots.draw_all(Report(frame), tmp_path, formats=("pdf",)):
-        listed = subprocess.run(["pdffonts", plot.paths[0]], capture_output=True, text=True, check=True)
+    for path in plots.write(frame, tmp_path):
+        if path.suffix != ".pdf":
+            continue
+        listed = subprocess.run(["pdffonts", path], capture_output=True, text=True, check=True)
         fonts = listed.stdout.splitlines()[2:]
         assert fonts
         assert all("TrueType" in font and re.search(r"yes\s+yes\s+yes", font) for font in fonts)
