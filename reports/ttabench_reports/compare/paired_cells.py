@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 
 import numpy as np
@@ -96,5 +95,5 @@ def _testable(both: pd.DataFrame, before: Side, after: Side) -> NDArray[np.bool_
 
 def _stack(side: Side, ids: list[str], n_images: int) -> Bits:
     """Bitmaps (cells, bytes)."""
-    packed = b"".join(base64.b64decode(side.bitmaps[cell_id]) for cell_id in ids)
+    packed = b"".join(side.bitmaps[cell_id] for cell_id in ids)
     return np.frombuffer(packed, np.uint8).reshape(len(ids), -(-n_images // 8))

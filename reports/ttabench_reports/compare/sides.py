@@ -14,7 +14,7 @@ from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError, first_of, one_line
 from ttabench.store import Record, Store
 from ttabench.store.columns import DETAILS
-from ttabench_reports.cells.frames import PROTOCOL, checked
+from ttabench_reports.cells.frames import CORRECT, PROTOCOL, checked
 from ttabench_reports.cells.load import cells_of, read_csv
 from ttabench_reports.cells.stored_settings import parsed
 
@@ -42,7 +42,7 @@ _CSV_CARD = {
 class Side:
     """cells has the columns of :func:`ttabench_reports.cells.frames.checked`; the rest is by its `cell_id`.
 
-    bitmaps  per cell which images were right (base64 of ``numpy.packbits``); empty for a CSV file.
+    bitmaps  per cell which images were right (packed); empty for a CSV file.
     stale    (method, what changed in the code since) → how many of its cells.
     whole    whether the cards are complete: a key that is absent was not recorded.
     """
@@ -50,7 +50,7 @@ class Side:
     name: str
     cells: pd.DataFrame
     card: Callable[[str], Card]  # what a number was measured with; a CSV file holds only a part of it
-    bitmaps: Mapping[str, str] = field(default_factory=dict)
+    bitmaps: Mapping[str, bytes] = field(default_factory=dict)
     stale: Mapping[tuple[str, str], int] = field(default_factory=dict)
     whole: bool = False
 
@@ -106,18 +106,13 @@ def _of_folder(path: Path) -> Side:
     if not latest:
         raise UserError(f"{path} holds no results yet; run the sweep first.")
     defaults = asdict(Protocol())
-    bitmaps = {
-        cell_id: record.data["correct"]
-        for cell_id, record in latest.items()
-        if record.data.get("correct")
-        and record.data["status"] == "ok"
-        and not record.data["cell"]["protocol"].get("stream")  # no sample: the images come again and again
-    }
 
     def card(cell_id: str) -> Card:
         return _card(latest[cell_id], defaults)
 
     cells = checked(cells_of(latest.values()), str(path))
+    tested = cells[(cells["status"] == "ok") & (cells[CORRECT].map(len) > 0)]
+    bitmaps = dict(zip(tested["cell_id"], tested[CORRECT], strict=True))
     return Side(one_line(str(path)), cells, card, bitmaps, _stale(latest.values()), whole=True)
 
 
