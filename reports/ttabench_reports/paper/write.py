@@ -40,7 +40,6 @@ Without -norc, latexmk runs a file .latexmkrc of the folder, which may be somebo
 """
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 """Programs that make a PDF of the HTML page, where there is no TeX."""
-BEGIN, END = "\\begin{document}\n", "\\end{document}\n"
 CURVE = "severity-curve"
 WORDS = {
     "pipeline": "Section 1. The pipeline: forward propagation, and backpropagation to the decorruptor.",
@@ -74,7 +73,6 @@ def write(
         made = [replace(one, caption=f"A rehearsal; its numbers mean nothing. {one.caption}") for one in made]
     to.mkdir(parents=True, exist_ok=True)
     paths = [write_text(to / "tables" / f"{sheet.name}.csv", _csv(sheet)) for sheet in made]
-    paths += latex.write_sheets(made, to / "tables", "paper")
     curve = severity_curve(ours, to / "figures", CURVE)
     drawn = {**facts.get("figures", {}), CURVE: "" if curve else "no severity was measured"}
     figures = {name: drawn.get(name, "not asked for yet") for name in WORDS}
@@ -84,12 +82,15 @@ def write(
         "missing": [*facts.get("missing", {}).values(), *facts.get("left_out", {}).values()],
         "misprints": [str(one) for one in audit() if "quantile2026" in str(one)],
     }  # fmt: skip
+    paths += latex.write_sheets(
+        made, to / "tables", "paper", *_around_tables(said, figures, words, to, small=small)
+    )
     text = _environment().get_template("paper.html.j2").render(
         sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, words, to),
         **said,
     )  # fmt: skip
     page = write_text(to / "paper.html", text)
-    pdf, why = _pdf(_on_paper(to / "tables" / "paper.tex", said, figures, words, to, small=small), page)
+    pdf, why = _pdf(to / "tables" / "paper.tex", page)
     return [page, *paths, *curve, *pdf], why
 
 
@@ -126,13 +127,12 @@ def _plain(text: str) -> str:
     return "" if text == "–" else number if re.fullmatch(r"-?\d+(\.\d+)?", number) else text
 
 
-def _on_paper(
-    file: Path, said: Mapping[str, Sequence[str]], figures: Mapping[str, str], words: Mapping[str, str],
-    to: Path, *, small: bool,
-) -> Path:  # fmt: skip
-    """Put the sentences and the figures of the page into the document of the tables; its path."""
+def _around_tables(
+    said: Mapping[str, Sequence[str]], figures: Mapping[str, str], words: Mapping[str, str], to: Path, *,
+    small: bool,
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """The sentences and the figures of the page in the document of the tables: before these, and after."""
     here = {name: not why and (to / "figures" / f"{name}.pdf").exists() for name, why in figures.items()}
-    head, body = file.read_text(encoding="utf-8").removesuffix(END).split(BEGIN, 1)
     title = f"The quantile-matching paper: ours, the paper's, the difference{' (a rehearsal)' * small}"
     before = {
         "What the tables say": said["verdict"], "What differs in setting": said["settings"],
@@ -142,11 +142,11 @@ def _on_paper(
         "Figures that are missing": [f"{WORDS[name]} {figures[name]}" for name in figures if not here[name]],
         "Misprints of the paper": said["misprints"],
     }
-    return write_text(file, "\n".join([
-        head + BEGIN.rstrip(), f"\\section*{{{latex.escape(title)}}}", *_sections(before), r"\clearpage",
-        body.rstrip(), r"\clearpage", *(_figure(name, words[name]) for name in figures if here[name]),
-        *_sections(after), END,
-    ]))  # fmt: skip
+    drawn = [_figure(name, words[name]) for name in figures if here[name]]
+    return (
+        [f"\\section*{{{latex.escape(title)}}}", *_sections(before), r"\clearpage"],
+        [r"\clearpage", *drawn, *_sections(after)],
+    )
 
 
 def _sections(sections: Mapping[str, Sequence[str]]) -> list[str]:

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ttabench_reports.formats.latex.escape import escape
+from ttabench_reports.formats.latex import article, escape
 
-HEAD = r"""\documentclass[a4paper,twocolumn]{article}
-\usepackage[T1]{fontenc}
-\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
-\usepackage[margin=2cm]{geometry}
-\usepackage{graphicx}
-\renewcommand{\topfraction}{1}\renewcommand{\textfraction}{0}\setcounter{topnumber}{9}
-\begin{document}
-"""
+SETTINGS = r"\renewcommand{\topfraction}{1}\renewcommand{\textfraction}{0}\setcounter{topnumber}{9}"
 PLOTS = 10
 """Floats that LaTeX may hold back before a page is full."""
 
 
 def document(captions: Mapping[str, str]) -> str:
     """A document that compiles beside the PDF files of plots; `captions` by the names of the files."""
-    return HEAD + "\n".join(_floats(captions)) + "\n\\end{document}\n"
+    return article("a4paper,twocolumn", "2cm", "graphicx", [SETTINGS], list(_floats(captions)))
 
 
 def _floats(captions: Mapping[str, str]) -> Iterator[str]:

@@ -19,7 +19,16 @@ from ttabench_reports.formats.latex.pages import Form
 from ttabench_reports.sheets import every
 from ttabench_reports.sheets.sheet import Sheet
 
-__all__ = ["document", "escape", "printed", "write", "write_sheets"]
+__all__ = ["article", "escape", "printed", "write", "write_sheets"]
+
+FORMS: dict[Form, tuple[str, str, str]] = {
+    "page": ("", "a4paper", "2.5cm"), "column": ("_column", "a4paper,twocolumn", "2cm"),
+}  # fmt: skip
+"""Of each form the ending of its files, and the options and margin of its document."""
+SETTINGS = (
+    r"\renewcommand{\topfraction}{1}\renewcommand{\dbltopfraction}{1}\renewcommand{\textfraction}{0}",
+    r"\setcounter{topnumber}{9}\setcounter{dbltopnumber}{9}\setcounter{totalnumber}{9}",
+)
 
 
 def write(
@@ -36,22 +45,25 @@ def write(
     return [*write_sheets(main, to, "all"), *write_sheets(further, to, "appendix")]
 
 
-def write_sheets(made: Sequence[Sheet], to: Path, name: str) -> list[Path]:
-    """Each sheet in both forms, and a document of each form; their paths."""
+def write_sheets(
+    made: Sequence[Sheet], to: Path, name: str, before: Sequence[str] = (), after: Sequence[str] = ()
+) -> list[Path]:
+    """Each sheet in both forms, and a document of each form; their paths.
+
+    before, after  lines around the tables in the document of the form ``page``.
+    """
     paths: list[Path] = []
-    forms: dict[Form, str] = {"page": "", "column": "_column"}
-    for form, ending in forms.items():
+    for form, (ending, options, margin) in FORMS.items():
         floats = {f"{sheet.name}{ending}": printed(sheet, form) for sheet in made}
         paths += [write_text(Path(to) / f"{key}.tex", one.text) for key, one in floats.items()]
-        text = document(floats, form)
+        lines = [*before, *_inputs(floats), *after] if form == "page" else _inputs(floats)
+        text = article(options, margin, "booktabs,graphicx", SETTINGS, lines)
         paths.append(write_text(Path(to) / f"{name}{ending}.tex", text))
     return paths
 
 
-def document(floats: dict[str, Printed], form: Form) -> str:
-    """A LaTeX document of these fragments; small ones share a page."""
-    options = "a4paper" if form == "page" else "a4paper,twocolumn"
-    margin = "2.5cm" if form == "page" else "2cm"
+def _inputs(floats: dict[str, Printed]) -> list[str]:
+    """The lines that take fragments into a document; small ones share a page."""
     lines: list[str] = []
     room = 0.0
     for name, one in floats.items():
@@ -60,14 +72,18 @@ def document(floats: dict[str, Printed], form: Form) -> str:
             room = 0.0
         room = (room or 600.0) - one.height - 20
         lines.append(f"\\input{{{name}.tex}}")
+    return lines
+
+
+def article(options: str, margin: str, packages: str, settings: Sequence[str], lines: Sequence[str]) -> str:
+    """A document that compiles as it stands; `settings` say where floats may stand."""
     return "\n".join([
         f"\\documentclass[{options}]{{article}}",
         r"\usepackage[T1]{fontenc}",
         r"\IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}",
         f"\\usepackage[margin={margin}]{{geometry}}",
-        r"\usepackage{booktabs,graphicx}",
-        r"\renewcommand{\topfraction}{1}\renewcommand{\dbltopfraction}{1}\renewcommand{\textfraction}{0}",
-        r"\setcounter{topnumber}{9}\setcounter{dbltopnumber}{9}\setcounter{totalnumber}{9}",
+        f"\\usepackage{{{packages}}}",
+        *settings,
         r"\begin{document}",
         *lines,
         r"\end{document}",
