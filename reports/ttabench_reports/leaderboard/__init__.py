@@ -43,7 +43,6 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         folders=[folders.about(folder, repeats) for folder in read],
         csv=CSV,
         data=details.details(chosen, cells=False, pages={one.line.number: one.page for one in listed}),
-        scripts=("tables.js", "details.js"),
         title="Leaderboard",
     )
     table = pd.DataFrame(entries.table(groups), columns=list(entries.COLUMNS)).astype({"rank": "Int64"})

@@ -55,5 +55,4 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         attested=attested_note(chosen.cells.get("attested", ())),
         gaps=troubles,
         data=details.details(chosen),
-        scripts=("tables.js", "details.js"),
     )

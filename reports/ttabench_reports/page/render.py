@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,31 +17,35 @@ from ttabench_reports.sheets import words
 from ttabench_reports.words import naming
 
 
-def template(name: str, *, data: Any, scripts: Sequence[str], **values: Any) -> str:
-    """A template of the page or of the leaderboard with these values.
+def template(name: str, *, data: Any, **values: Any) -> str:
+    """A template of the page or of the leaderboard with these values, and the scripts of both.
 
-    data     embedded as JSON, packed; see :func:`packed`.
-    scripts  files beside the template; the page's security policy names their hashes, so that nothing
-             else runs, whatever the results hold.
+    The page's security policy names their hash, so that nothing else runs, whatever the results hold.
+
+    data  embedded as JSON, packed; see :func:`packed`.
     """
-    environment = _environment()
-    code = "\n".join(_text(script) for script in scripts)
-    style = _text("style.css")
-    return environment.get_template(name).render(
+    code, style = "\n".join(map(_text, ("tables.js", "details.js"))), "style.css"
+    return filled(
+        name,
+        style,
         data=packed(json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)),
         script=Markup(code),
-        style=Markup(style),
-        policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(code)}; "
-        "base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; img-src data:; style-src {_hash(_text(style))}; "
+        f"script-src {_hash(code)}; base-uri 'none'; form-action 'none'",
         **values,
     )
 
 
+def filled(name: str, style: str, **values: Any) -> str:
+    """A template with these values, and with the style in a file beside it."""
+    return _environment().get_template(name).render(style=Markup(_text(style)), **values)
+
+
 @cache
 def _environment() -> Environment:
+    packages = [PackageLoader(f"ttabench_reports.{name}") for name in ("page", "leaderboard", "paper")]
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(f"ttabench_reports.{name}") for name in ("page", "leaderboard")]),
-        autoescape=True, undefined=StrictUndefined,
+        loader=ChoiceLoader(packages), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {
@@ -55,8 +58,9 @@ def _environment() -> Environment:
 
 @cache
 def _text(name: str) -> str:
-    source, _, _ = PackageLoader("ttabench_reports.page").get_source(Environment(autoescape=True), name)
-    return source
+    environment = _environment()
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
 
 
 def packed(text: str) -> str:

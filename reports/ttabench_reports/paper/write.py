@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from ttabench_reports.formats import latex
 from ttabench_reports.formats.files import write_text
+from ttabench_reports.page.render import filled
 from ttabench_reports.paper import sheets
 from ttabench_reports.paper.curve import severity_curve
 from ttabench_reports.paper.ours import Ours
@@ -85,9 +84,9 @@ def write(
     paths += latex.write_sheets(
         made, to / "tables", "paper", *_around_tables(said, figures, words, to, small=small)
     )
-    text = _environment().get_template("paper.html.j2").render(
-        sheets=made, small=small, scale=facts.get("scale", 1), figures=_figures(figures, words, to),
-        **said,
+    text = filled(
+        "paper.html.j2", "paper.css", sheets=made, small=small, scale=facts.get("scale", 1),
+        figures=_figures(figures, words, to), **said,
     )  # fmt: skip
     page = write_text(to / "paper.html", text)
     pdf, why = _pdf(to / "tables" / "paper.tex", page)
@@ -205,14 +204,3 @@ def _pdf(document: Path, page: Path) -> tuple[list[Path], str]:
     if done.returncode == 0 and made.exists():
         return [made], ""
     return [], f"no PDF: {program} ended with {done.returncode}{f', see {log}' if log.exists() else ''}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("ttabench_reports.paper"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.globals["style"] = Markup(
-        (Path(__file__).parent / "templates" / "paper.css").read_text(encoding="utf-8")
-    )
-    return environment
