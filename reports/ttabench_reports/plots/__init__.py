@@ -19,10 +19,9 @@ from ttabench_reports.plots.heatmap import heatmaps
 from ttabench_reports.plots.plot import Drawing, render
 from ttabench_reports.plots.ranks import rank_diagrams
 from ttabench_reports.plots.reliability import reliability_diagrams
-from ttabench_reports.plots.severities import severity_curves
+from ttabench_reports.plots.severities import severity_curves, unknown_curves
 from ttabench_reports.plots.streams import stream_curves
 from ttabench_reports.plots.style import plot_style
-from ttabench_reports.plots.unknown import unknown_curves
 from ttabench_reports.words import naming
 
 __all__ = ["DRAWN", "Drawing", "drawings", "render", "write"]

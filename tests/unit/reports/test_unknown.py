@@ -15,7 +15,7 @@ from ttabench_reports import plots
 from ttabench_reports.cells.calibration import packed
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files, latex
-from ttabench_reports.plots.unknown import unknown_curves
+from ttabench_reports.plots.severities import unknown_curves
 from ttabench_reports.sheets import unknown
 from ttabench_reports.sheets.sheet import Sheet
 
