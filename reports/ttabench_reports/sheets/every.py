@@ -6,16 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.sheets import (
-    costs,
-    drops,
-    means,
-    methods,
-    per_corruption,
-    severities,
-    stability,
-    unknown,
-)
+from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, stability, unknown
 from ttabench_reports.sheets.sheet import Sheet
 from ttabench_reports.words import naming
 
@@ -30,7 +21,7 @@ def sheets(report: Report, *, increase: bool = True) -> Iterator[Sheet]:
 def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
     yield means.summary(report)
     yield from drops.drops(report)
-    yield from severities.severities(report)
+    yield from means.severities(report)
     yield means.statistics(report)
     if cost := costs.cost(report):
         yield cost

@@ -1,9 +1,9 @@
-"""Tables of means over the corruptions: summary and statistics."""
+"""Tables of means over the corruptions: summary, statistics, and by severity."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,8 @@ from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups
+from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, side_by_side
+from ttabench_reports.tables.families import Family, families
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -111,6 +112,30 @@ def statistics(report: Report) -> Sheet:
     )
     sheet = Sheet("statistics", caption, footer, heads, parts, labels=2, notes=notes.texts, wide=True)
     return words.with_dashes_said(sheet.without_empty((4, 6, 7, 8, 9, 11)))
+
+
+def severities(report: Report) -> Iterator[Sheet]:
+    """Means over the corruptions by severity, where several were swept."""
+    for family in families(report.tables):
+        if len(family.tables) > 1:
+            yield _severity(family)
+
+
+def _severity(family: Family) -> Sheet:
+    tables, notes = family.tables, TableNotes()
+
+    def cells(table: Table, row: Row, line: Sequence[Row]) -> Line:
+        return [notes.accuracy(row, table, line=line)]
+
+    parts = [side_by_side(tables, notes, cells, 1)]
+    heads = [*NAMES, *(Head(f"Severity {table.key['severity']}") for table in tables)]
+    caption = words.join(
+        f"Mean accuracy (%) {words.over(tables)} of {family.heading} by severity.", words.measured(tables)
+    )
+    name = f"severity_{naming.slug(family.title)}"
+    footer = words.how_to_read(tables)
+    sheet = Sheet(name, caption, footer, heads, parts, labels=2, notes=notes.texts, main=True)
+    return words.with_dashes_said(sheet)
 
 
 def _findings(report: Report) -> list[Finding]:

@@ -24,7 +24,7 @@ from ttabench_reports.formats import latex
 from ttabench_reports.formats.latex import pages
 from ttabench_reports.formats.latex.escape import SPECIAL
 from ttabench_reports.formats.latex.floats import printed
-from ttabench_reports.sheets import drops, every, means, methods, per_corruption, severities
+from ttabench_reports.sheets import drops, every, means, methods, per_corruption
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Sheet
 from ttabench_reports.sheets.words import GIVEN
 from ttabench_reports.words import naming
@@ -445,11 +445,11 @@ def test_drops_of_datasets_without_a_common_architecture_are_tables_of_their_own
 
 def test_the_severity_table_has_a_column_for_each() -> None:
     frame = cells(severities=(1, 3, 5), accuracy=lambda row: 90.0 - 10 * row["severity"])
-    (sheet,) = severities.severities(Report(frame))
+    (sheet,) = means.severities(Report(frame))
     assert [head.text for head in sheet.heads[3:]] == ["Severity 1", "Severity 3", "Severity 5"]
     for line in sheet.groups[0].lines:
         assert [cell.text for cell in line[3:]] == ["80.0", "60.0", "40.0"]
-    assert list(severities.severities(Report(cells()))) == []
+    assert list(means.severities(Report(cells()))) == []
 
 
 def test_other_weights_or_settings_at_another_severity_are_another_line() -> None:
@@ -468,7 +468,7 @@ def test_other_weights_or_settings_at_another_severity_are_another_line() -> Non
     ):
         changed = frame.copy()
         changed.loc[where(frame, severity=5, method=method), column] = value
-        (sheet,) = severities.severities(Report(changed))
+        (sheet,) = means.severities(Report(changed))
         assert sorted(line[1].text for line in sheet.groups[0].lines) == names
 
 

@@ -36,8 +36,7 @@ from ttabench_reports.plots import costs, labels, style
 from ttabench_reports.plots.numbers import Numbers
 from ttabench_reports.plots.plot import Drawing
 from ttabench_reports.plots.which import looks
-from ttabench_reports.sheets.means import summary
-from ttabench_reports.sheets.severities import severities
+from ttabench_reports.sheets.means import severities, summary
 from ttabench_reports.tables import families
 from ttabench_reports.tables.table import LEGEND, OFFLINE, STALE, Row
 from ttabench_reports.words import naming

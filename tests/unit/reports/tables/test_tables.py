@@ -38,7 +38,6 @@ from ttabench_reports.sheets import means as sheets_of_means
 from ttabench_reports.sheets import methods as sheet_of_methods
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.drops import drops
-from ttabench_reports.sheets.severities import severities
 from ttabench_reports.tables import build as tables
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.increases import OTHER_SEEDS
@@ -220,7 +219,7 @@ def test_what_is_said_of_one_row_of_a_line_is_marked_at_its_number(over: str) ->
         for place in places:
             frame.loc[where(frame, method=method, arch="cct", **place), "alarm"] = "collapse: 2 of 10 classes"
     frame.loc[where(frame, method="source", arch="cct", **first), "stale"] = True
-    (sheet,) = (drops if over == "dataset" else severities)(Report(frame))
+    (sheet,) = (drops if over == "dataset" else sheets_of_means.severities)(Report(frame))
     lines = {line[1].text: line for line in sheet.groups[0].blocks[1]}
     (alarm,) = (mark for mark, text in sheet.used_notes if "collapse" in text)
     at = (4, 7) if over == "dataset" else (3, 4)  # the means of the first, and of the second
