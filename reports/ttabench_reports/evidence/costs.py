@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.means import line_of
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row
@@ -22,14 +22,12 @@ def costs(report: Report) -> pd.DataFrame:
     count the cells of a row, and `notes` says what is missing. `device` names each device on which they ran.
     """
     lines = [
-        {
-            "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-            "arch": row.arch, "method": row.method, "mode": row.about["mode"],
-            "batch_size": row.about["batch_size"], "accuracy": row.value(MEAN), "increase": row.rise,
-            **{name: row.about[name] for name in MEASURED}, "device": device(row),
-            "cells": row.about["measured"], "cells_with_cost": row.about["costs"],
-            **given(row.about).columns(), "notes": "; ".join(filter(None, (lacks(row), doubt(row)))),
-        }
+        line_of(
+            table, row, mode=row.about["mode"], batch_size=row.about["batch_size"],
+            accuracy=row.value(MEAN), increase=row.rise,
+            **{name: row.about[name] for name in MEASURED}, device=device(row),
+            cells=row.about["measured"], cells_with_cost=row.about["costs"],
+        ) | {"notes": "; ".join(filter(None, (lacks(row), doubt(row))))}
         for table in report.tables for row in table.measured_rows
     ]  # fmt: skip
     return pd.DataFrame(lines)

@@ -30,10 +30,9 @@ from ttabench_reports.cells.frames import (
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
-from ttabench_reports.evidence.means import means, notes
+from ttabench_reports.evidence.means import line_of, means, notes, unknown_frame
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
-from ttabench_reports.evidence.unknown import unknown_frame
 from ttabench_reports.formats.files import write_lines
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
@@ -213,19 +212,16 @@ def statistics(report: Report) -> pd.DataFrame:
         findings = evidence.findings(table)
         for row in table.measured_rows:
             finding = findings[id(row)]
-            lines.append({
-                "table": table.title, "dataset": table.key["dataset"], "severity": table.key["severity"],
-                "arch": row.arch, "method": row.method, "mode": row.about["mode"],
-                "accuracy": row.value(MEAN), "low": finding.interval[0], "high": finding.interval[1],
-                "increase": row.rise, "increase_low": finding.rise_interval[0],
-                "increase_high": finding.rise_interval[1],
+            lines.append(line_of(
+                table, row, mode=row.about["mode"], accuracy=row.value(MEAN), low=finding.interval[0],
+                high=finding.interval[1], increase=row.rise, increase_low=finding.rise_interval[0],
+                increase_high=finding.rise_interval[1],
                 **{name: getattr(finding, name) if finding.record else None for name in TALLY},
-                "p_source_holm": finding.p_source, "p_best_holm": finding.p_best,
-                "mean_rank_descriptive": finding.rank,
-                "calibration_error": row.reliability.error if row.reliability else math.nan,
-                "seeds": row.about["seeds"], "n_images": row.about["n_images"],
-                **given(row.about).columns(), "notes": notes(row),
-            })  # fmt: skip
+                p_source_holm=finding.p_source, p_best_holm=finding.p_best,
+                mean_rank_descriptive=finding.rank,
+                calibration_error=row.reliability.error if row.reliability else math.nan,
+                seeds=row.about["seeds"], n_images=row.about["n_images"],
+            ))  # fmt: skip
     return pd.DataFrame(lines).astype(dict.fromkeys(TALLY, "Int64"))
 
 
