@@ -172,13 +172,8 @@ def _planned(ablation: Ablation, missing: Sequence[Missing]) -> frozenset[Point]
 
 def _shares(one: Missing, about: Mapping[str, Any]) -> bool:
     """Whether cells are of the method, network, data and protocol of `about`, as far as the plan says it."""
-    if any(getattr(one, name) != about[name] for name in ("base", "arch", "dataset", "severity")):
-        return False
-    compared = [name for name in PROTOCOL if name != "pace_ratio"]  # measured when the cells are run
-    return any(
-        protocol is None or all(getattr(protocol, name) == about[name] for name in compared)
-        for protocol, _ in one.protocols or [(None, one.cells)]
-    )
+    same = all(getattr(one, name) == about[name] for name in ("base", "arch", "dataset", "severity"))
+    return same and one.under(about) > 0
 
 
 def _of_label(label: str) -> dict[str, Value]:

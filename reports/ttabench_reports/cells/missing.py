@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ttabench.cell.protocol import Protocol
 from ttabench.store.results_folder import PROTOCOL_OF_PLAN
+from ttabench_reports.cells.frames import PROTOCOL
+from ttabench_reports.cells.grouped import grouped
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,16 @@ class Missing:
         """Itself: pandas copies what is in a table's `attrs` at every step."""
         return self
 
+    def under(self, fields: Mapping[str, Any], ignored: Collection[str] = ()) -> int:
+        """How many of these cells have the protocol in `fields`, or one that the plan does not say."""
+        left_out = {"pace_ratio", *ignored}  # the ratio is measured when the cells are run
+        compared = [name for name in PROTOCOL if name not in left_out]
+        return sum(
+            number
+            for protocol, number in self.protocols or [(None, self.cells)]
+            if protocol is None or all(getattr(protocol, name) == fields[name] for name in compared)
+        )
+
 
 def missing(plan: Iterable[Mapping[str, Any]], stored: Iterable[str]) -> tuple[Missing, ...]:
     """What of a plan (see :meth:`ttabench.store.Store.plan`) is not among the `stored` ids.
@@ -40,10 +52,10 @@ def missing(plan: Iterable[Mapping[str, Any]], stored: Iterable[str]) -> tuple[M
     """
     there = set(stored)
     lacking = {row["id"]: row for row in plan if row["id"] not in there and not row["reason"]}
-    groups: dict[tuple[str, str, str, str, int], list[Mapping[str, Any]]] = {}
-    for row in lacking.values():
-        key = (row["method"], row["base"], row["arch"], row["dataset"], row["severity"])
-        groups.setdefault(key, []).append(row)
+    groups = grouped(
+        ((row["method"], row["base"], row["arch"], row["dataset"], row["severity"]), row)
+        for row in lacking.values()
+    )
     return tuple(
         Missing(*key, tuple(dict.fromkeys(row["corruption"] for row in rows)), len(rows), _protocols(rows))
         for key, rows in groups.items()

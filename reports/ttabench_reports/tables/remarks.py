@@ -8,12 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.cell.protocol import Protocol
 from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
 from ttabench.errors import counted, first_of
 from ttabench.store.columns import ASKED, MISSING
-from ttabench_reports.cells.frames import PROTOCOL, TABLE
+from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.cells.row_numbers import Numbers
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
@@ -139,16 +138,7 @@ def missing_cells(member: Mapping[str, Any], attrs: Mapping[Any, Any]) -> int:
     """How many planned cells of a row have no record: those of its protocol, where the plan says it."""
     names = ("method", "arch", "dataset", "severity")
     place = [member[name] for name in names]
-    ignored = {"pace_ratio"}  # measured when the cells are run
-    if member["base"] == "source":  # one row for all of them
-        ignored |= {"mode", "epochs", "batch_size"}
-
-    def is_of_row(protocol: Protocol | None) -> bool:
-        compared = () if protocol is None else [name for name in PROTOCOL if name not in ignored]
-        return all(getattr(protocol, name) == member[name] for name in compared)
-
-    return sum(
-        number
-        for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place
-        for protocol, number in one.protocols or [(None, one.cells)] if is_of_row(protocol)
-    )  # fmt: skip
+    # Source has one row for all of these.
+    ignored = ("mode", "epochs", "batch_size") if member["base"] == "source" else ()
+    planned = (one for one in attrs.get(MISSING, ()) if [getattr(one, name) for name in names] == place)
+    return sum(one.under(member, ignored) for one in planned)
