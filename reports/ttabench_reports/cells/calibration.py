@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ttabench.store.record_values import BINS, OF_BINS
 from ttabench_reports.cells.frames import CALIBRATION
+from ttabench_reports.cells.grouped import by_row
 
 _BINS = Struct(f"{len(OF_BINS) * BINS}d")
 
@@ -70,11 +71,10 @@ def reliabilities(frame: pd.DataFrame) -> dict[int, dict[str, Reliability]]:
     sums = np.add.reduceat(bins[order], starts, axis=0)
     means = np.add.reduceat(errors[order], starts) / np.diff(starts, append=len(order))
     lacking = {place for place, one in zip(places, stored, strict=True) if not one}
-    by_row: dict[int, dict[str, Reliability]] = {}
-    for (row, corruption), number in numbers.items():
-        if (row, corruption) not in lacking:
-            by_row.setdefault(row, {})[corruption] = Reliability(sums[number], float(means[number]))
-    return by_row
+    return by_row(
+        (place, Reliability(sums[number], float(means[number])))
+        for place, number in numbers.items() if place not in lacking
+    )  # fmt: skip
 
 
 def total(parts: Mapping[str, Reliability], corruptions: Sequence[str]) -> Reliability | None:

@@ -15,3 +15,11 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def by_row(values: Iterable[tuple[tuple[int, str], V]]) -> dict[int, dict[str, V]]:
+    """Row → corruption → value, of ((row, corruption), value)."""
+    nested: dict[int, dict[str, V]] = {}
+    for (row, corruption), value in values:
+        nested.setdefault(row, {})[corruption] = value
+    return nested

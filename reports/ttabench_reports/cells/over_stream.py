@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench_reports.cells.frames import DETAILS
-from ttabench_reports.cells.grouped import grouped
+from ttabench_reports.cells.grouped import by_row, grouped
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,14 @@ def windows(frame: pd.DataFrame) -> dict[int, dict[str, Windows]]:
         if isinstance(details, dict) and (windows := details.get("windows")):
             stored.setdefault((row, corruption), {})[seed] = windows
             images[row, corruption] = max(n_images, images.get((row, corruption), 0))
-    by_row: dict[int, dict[str, Windows]] = {}
-    for (row, corruption), seeds in stored.items():
+    made: dict[tuple[int, str], Windows] = {}
+    for place, seeds in stored.items():
         shapes = {(int(windows["length"]), len(windows["accuracy"])) for windows in seeds.values()}
         if len(shapes) == 1:
             by_seed = {seed: np.array(windows["accuracy"], float) for seed, windows in seeds.items()}
             length, count = shapes.pop()
-            sizes = _sizes(length, count, images[row, corruption])
-            by_row.setdefault(row, {})[corruption] = Windows(length, by_seed, sizes)
-    return by_row
+            made[place] = Windows(length, by_seed, _sizes(length, count, images[place]))
+    return by_row(made.items())
 
 
 def _sizes(length: int, count: int, images: int) -> NDArray[np.int64]:

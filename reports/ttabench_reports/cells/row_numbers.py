@@ -8,7 +8,7 @@ import pandas as pd
 
 from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
-from ttabench_reports.cells.grouped import grouped
+from ttabench_reports.cells.grouped import by_row, grouped
 from ttabench_reports.cells.over_stream import orders, several_orders, windows
 from ttabench_reports.cells.unknown import unknown_figures
 
@@ -68,8 +68,5 @@ class Numbers:
 
 def _nested(series: pd.Series[Any]) -> dict[int, dict[str, float]]:
     """A series over (row, column) as row → column → value."""
-    nested: dict[int, dict[str, float]] = {}
     pairs: dict[Any, float] = series.to_dict()
-    for (row, column), value in pairs.items():
-        nested.setdefault(row, {})[column] = value
-    return nested
+    return by_row(pairs.items())

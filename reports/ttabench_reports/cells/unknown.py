@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ttabench.store.columns import UNKNOWN
+from ttabench_reports.cells.grouped import by_row
 
 FOREIGN = "foreign_images"
 
@@ -25,11 +26,8 @@ def unknown_figures(frame: pd.DataFrame) -> dict[int, dict[str, dict[str, float]
     grouped = ok.groupby(["row", "corruption"], sort=False)[[FOREIGN, *UNKNOWN]]
     whole = grouped.count().eq(grouped.size(), axis=0)
     means = grouped.mean().where(whole).dropna(subset=[FOREIGN])
-    by_row: dict[int, dict[str, dict[str, float]]] = {}
-    keys: list[tuple[int, str]] = means.index.tolist()
-    for (row, corruption), record in zip(keys, means.to_dict("records"), strict=True):
-        by_row.setdefault(row, {})[corruption] = {str(name): float(value) for name, value in record.items()}
-    return by_row
+    records = ({str(name): float(value) for name, value in one.items()} for one in means.to_dict("records"))
+    return by_row(zip(means.index.tolist(), records, strict=True))
 
 
 def over(parts: Mapping[str, Figures], corruptions: Sequence[str]) -> dict[str, float]:
