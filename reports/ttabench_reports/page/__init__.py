@@ -46,7 +46,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         filters=overview.filters(lines),
         several=overview.several(lines),
         lines=lines,
-        marks=overview.marks(lines, notes),
+        marks=notes.of(line.row for line in lines),
         how=words.how_to_read(report.tables),
         sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
         figures=pictures,

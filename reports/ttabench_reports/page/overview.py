@@ -17,7 +17,7 @@ from ttabench_reports.page.gaps import Gap
 from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
-from ttabench_reports.tables.table import Row, Table, legend_of
+from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 
@@ -124,11 +124,6 @@ def _state(row: Row, table: Table) -> tuple[str, ...]:
     if any(text.startswith("alarm") for texts in row.remarks.values() for text in texts):
         states.append("alarm")
     return tuple(states)
-
-
-def marks(listed: Sequence[Line], notes: TableNotes) -> list[tuple[str, str]]:
-    """(mark, meaning) of the marks behind the methods and the means."""
-    return [*legend_of(line.row for line in listed).items(), *notes.reasons.items()]
 
 
 def title(tables: Sequence[Table]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ttabench_reports.evidence.places import places_of_table, untested
 from ttabench_reports.sheets import words
@@ -25,12 +25,11 @@ class TableNotes:
 
     @property
     def texts(self) -> dict[str, str]:
-        return LEGEND | self.reasons
+        return LEGEND | self._notes.texts
 
-    @property
-    def reasons(self) -> dict[str, str]:
-        """What each letter stands for."""
-        return self._notes.texts
+    def of(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
+        """(mark, meaning) of the flags that these rows carry, and of all letters."""
+        return [*legend_of(rows).items(), *self._notes.texts.items()]
 
     def mark(self, text: str) -> str:
         """The letter of a footnote."""

@@ -21,7 +21,7 @@ from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.build import tables
-from ttabench_reports.tables.table import LABEL, Row, Table, legend_of
+from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
@@ -56,7 +56,7 @@ def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
     notes = TableNotes()
     yield means(built, notes)
     rows = [row for table in built for row in table.measured_rows]
-    for mark, text in (*legend_of(rows).items(), *notes.reasons.items()):
+    for mark, text in notes.of(rows):
         yield Text(f"{naming.raised(mark)} {text}")
     how = words.measured(built, exceptions=True)  # the table of protocols is not printed here
     yield Text(f"{words.join(how, DIFFERENCES, words.remarks(built))}\n", style="dim")
