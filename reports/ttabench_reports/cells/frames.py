@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.names import OF_TABLES
 from ttabench.errors import UserError, counted
+from ttabench.store import record
 from ttabench.store.columns import REAL, WHOLE
 from ttabench.store.record_values import LARGEST, RANGE_OF
 from ttabench.store.shards import STATUSES
@@ -27,9 +27,8 @@ from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed
 
 NEEDED = ("method", "arch", "dataset", "corruption", "severity", "seed", "mode", "accuracy", "status")
-PROTOCOL = tuple(f.name for f in fields(Protocol))
-USUAL: Mapping[str, Any] = {f.name: f.default for f in fields(Protocol)}
-"""The protocol without options."""
+USUAL: Mapping[str, Any] = record.PROTOCOL
+PROTOCOL = tuple(USUAL)
 TABLE = ("dataset", "severity", "fingerprint", "order", "reset", "contamination", "foreign", "held_out",
          "limit", "precision", "stream", "baseline", "pace")  # fmt: skip
 ROW = ("arch", "checkpoint", "method", "base", "config", "mode", "batch_size", "epochs", "pace_ratio")

@@ -19,14 +19,8 @@ from pandas.api.types import infer_dtype
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
 from ttabench_reports.cells.formulas import inert
-from ttabench_reports.cells.frames import (
-    CALIBRATION,
-    CORRECT,
-    DETAILS,
-    PROTOCOL,
-    checked,
-    without_repeated_facts,
-)
+from ttabench_reports.cells.frames import PROTOCOL, checked, without_repeated_facts
+from ttabench_reports.cells.load import OF_RECORD
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given
@@ -40,7 +34,6 @@ from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 TALLY = ("wins", "ties", "losses")
 P_VALUES = ("p_source_holm", "p_best_holm")
-HIDDEN = (CORRECT, CALIBRATION, DETAILS)
 TO_QUOTE = re.compile('[,"\n\r]')
 
 
@@ -97,7 +90,7 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     names = frame["corruption"].unique()
     frame["_place"] = frame["corruption"].map({name: naming.corruption_key(name) for name in names})
     by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
-    shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in HIDDEN]
+    shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in OF_RECORD]
     frame = frame.loc[frame[by].sort_values(by).index, shown]
     frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
     return write_csv(path, frame.round({"seconds": 3, "written": 3}))

@@ -124,7 +124,7 @@ def _number(placed: Placed, x: float, column: str, low: float, best: bool, room:
     wide = text_width(text, size, weight)
     if wide > room and not mean:  # such as 100 in bold
         size *= room / wide
-    return Number(x, placed.middle, text, _ink(value, low), size, best)
+    return Number(x, placed.middle, text, _ink(value, low), size, weight)
 
 
 def _dots(made: Stack, columns: Sequence[str], middles: Sequence[float], low: float) -> None:

@@ -28,11 +28,7 @@ class Number:
     text: str
     ink: str
     size: float
-    bold: bool = False
-
-    @property
-    def weight(self) -> str:
-        return "bold" if self.bold else "normal"
+    weight: str
 
 
 class Numbers(Artist):

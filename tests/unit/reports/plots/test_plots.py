@@ -620,7 +620,7 @@ def test_the_heat_map_writes_a_hundred_within_its_cell(many: Report) -> None:
         left, right = axes.get_xlim()
         cell = axes.get_position().width * style.WIDTH / (right - left)
         (numbers,) = [artist for artist in axes.get_children() if isinstance(artist, Numbers)]
-        hundreds = [number for number in numbers.numbers if number.text == "100" and number.bold]
+        hundreds = [number for number in numbers.numbers if number.text == "100" and number.weight == "bold"]
         assert hundreds
         narrow = [number for number in hundreds if style.text_width("100", number.size, "bold") <= cell]
         means = len({number.y for number in hundreds})  # their column is wider
