@@ -14,7 +14,6 @@ from ttabench_reports.formats import csv_files
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.leaderboard import entries, folders
 from ttabench_reports.page import details, render
-from ttabench_reports.page.selected import Selected
 
 INDEX, CSV = "index.html", "leaderboard.csv"
 
@@ -29,8 +28,8 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
     """
     read = folders.read(paths)
     merged, repeats = folders.merge(read)
-    chosen = Selected(Report(merged))
-    groups = entries.groups(chosen, {folder.name: folder.page for folder in read})
+    report = Report(merged)
+    groups = entries.groups(report, {folder.name: folder.page for folder in read})
     listed = [entry for group in groups for entry in group.entries]
     if not listed:
         raise UserError(f"{', '.join(map(str, paths))}: no method has a number; there is nothing to rank.")
@@ -42,7 +41,7 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         several_seeds=any(entry.row.about["seeds"] > 1 for entry in listed),
         folders=[folders.about(folder, repeats) for folder in read],
         csv=CSV,
-        data=details.details(chosen, cells=False, pages={one.line.number: one.page for one in listed}),
+        data=details.details(report, cells=False, pages={one.line.number: one.page for one in listed}),
         title="Leaderboard",
     )
     table = pd.DataFrame(entries.table(groups), columns=list(entries.COLUMNS)).astype({"rank": "Int64"})

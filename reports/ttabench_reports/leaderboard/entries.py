@@ -11,9 +11,9 @@ from ttabench.cell.protocol import Protocol
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.places import places, untested_against
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.leaderboard.folders import FOLDER
 from ttabench_reports.page import cards, overview
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -83,19 +83,19 @@ class Group:
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"
 
 
-def groups(chosen: Selected, pages: Mapping[str, str]) -> list[Group]:
+def groups(report: Report, pages: Mapping[str, str]) -> list[Group]:
     """All groups with a method, those with more methods first within a dataset and an architecture.
 
     pages  file of the page of each folder, in the order in which they count.
     """
-    lines = {id(line.row): line for line in overview.lines(chosen, TableNotes())}
+    lines = {id(line.row): line for line in overview.lines(report, TableNotes())}
     listed = []
-    for table in chosen.report.tables:
+    for table in report.tables:
         for arch, rows in table.archs().items():
             ran = [row for row in rows if row.kind == "method" and row.about["measured"]]
             of_protocol = grouped(((row.about["checkpoint"], _common(row)), row) for row in ran)
             made = [
-                _group(chosen, table, arch, *key, members, lines, pages)
+                _group(report, table, arch, *key, members, lines, pages)
                 for key, members in of_protocol.items()
             ]
             listed += sorted(made, key=lambda group: -len(group.entries))
@@ -108,7 +108,7 @@ def _common(row: Row) -> Protocol:
 
 
 def _group(
-    chosen: Selected, table: Table, arch: str, checkpoint: str, protocol: Protocol, members: list[Row],
+    report: Report, table: Table, arch: str, checkpoint: str, protocol: Protocol, members: list[Row],
     lines: Mapping[int, overview.Line], pages: Mapping[str, str],
 ) -> Group:  # fmt: skip
     untested = _untested(members, table)
@@ -116,11 +116,11 @@ def _group(
     of = len(ranks)
 
     def entry(row: Row) -> Entry:
-        cells = chosen.of(row)
+        cells = report.cells_of(row)
         there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
         names = tuple(name for name in pages if name in there)
         rank = ranks.get(id(row)) if of > 1 else None
-        cost, tested = _cost(chosen, row), id(row) not in untested
+        cost, tested = _cost(report, row), id(row) not in untested
         return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
@@ -168,7 +168,7 @@ def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:
     return ranks
 
 
-def _cost(chosen: Selected, row: Row) -> float:
+def _cost(report: Report, row: Row) -> float:
     """Time of adaptation over that of Source's forward pass, as in tables of costs, if the cells hold it.
 
     Else the median over that of Source's cells: seconds compare on one machine only, so NaN unless both ran
@@ -182,7 +182,8 @@ def _cost(chosen: Selected, row: Row) -> float:
         return 1.0
     if row.baseline is None:
         return math.nan
-    cells, source = (one[one["accuracy"].notna()] for one in (chosen.of(row), chosen.of(row.baseline)))
+    both = (report.cells_of(each) for each in (row, row.baseline))
+    cells, source = (one[one["accuracy"].notna()] for one in both)
     one = {*cards.machines(cells), *cards.machines(source)}
     seconds = float(source["seconds"].median())
     return float(cells["seconds"].median()) / seconds if len(one) == 1 and seconds else math.nan

@@ -10,7 +10,6 @@ from ttabench.provenance.staleness import attested_note
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 
@@ -33,26 +32,25 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
     back  address of a page to link to, e.g. of a leaderboard; "" for none.
     name  what the results are called; "" for the names of their datasets.
     """
-    chosen = Selected(report)
     notes = TableNotes()
-    lines = overview.lines(chosen, notes)
+    lines = overview.lines(report, notes)
     pictures, left_out = figures.figures(report)
-    troubles = gaps.gaps(chosen.cells, report.cells.attrs)
+    troubles = gaps.gaps(report.kept, report.cells.attrs)
     return render.template(
         "page.html.j2",
         title=name or overview.title(report.tables),
         back=back,
-        counts=overview.counts(chosen.cells, troubles),
+        counts=overview.counts(report.kept, troubles),
         filters=overview.filters(lines),
         several=overview.several(lines),
         lines=lines,
         marks=notes.of(line.row for line in lines),
         how=words.how_to_read(report.tables),
-        sections=[per_corruption.section(table, chosen, increase=increase) for table in report.tables],
+        sections=[per_corruption.section(table, report, increase=increase) for table in report.tables],
         figures=pictures,
         left_out=left_out,
-        cards=cards.cards(chosen),
-        attested=attested_note(chosen.cells.get("attested", ())),
+        cards=cards.cards(report),
+        attested=attested_note(report.kept.get("attested", ())),
         gaps=troubles,
-        data=details.details(chosen),
+        data=details.details(report),
     )

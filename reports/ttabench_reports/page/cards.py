@@ -19,7 +19,7 @@ from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence.given import Given, given
-from ttabench_reports.page.selected import Selected
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -57,10 +57,10 @@ def card_id(row: Row) -> str:
     return f"card-{naming.slug(row.about['base'])}-{digest}"
 
 
-def cards(chosen: Selected) -> list[Card]:
+def cards(report: Report) -> list[Card]:
     """The cards of all measured rows with a number, by name."""
-    rows = grouped((card_id(row), row) for table in chosen.report.tables for row in table.measured_rows)
-    made = [_card(anchor, members, chosen) for anchor, members in rows.items()]
+    rows = grouped((card_id(row), row) for table in report.tables for row in table.measured_rows)
+    made = [_card(anchor, members, report) for anchor, members in rows.items()]
     return sorted(made, key=lambda card: (card.name != "Source", card.name.lower(), card.anchor))
 
 
@@ -74,10 +74,10 @@ def caption(of: Protocol, table: Table) -> str:
     return of.caption(everything([table.key["dataset"]])) + kept_by(str(table.key["baseline"]))
 
 
-def _card(anchor: str, members: list[Row], chosen: Selected) -> Card:
+def _card(anchor: str, members: list[Row], report: Report) -> Card:
     row = members[0]
-    places = [place for one in members for place in chosen.places(one)]
-    cells = chosen.cells.iloc[places]
+    places = [place for one in members for place in report.places(one)]
+    cells = report.kept.iloc[places]
     ok = cells[cells["accuracy"].notna()]
     used = cells if ok.empty else ok
     weights = used.loc[used["checkpoint"] != "", ["arch", "dataset", "checkpoint"]].drop_duplicates()

@@ -13,8 +13,8 @@ from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.page import cards
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import costs
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -22,9 +22,7 @@ from ttabench_reports.words import naming
 FINDING = tuple(f.name for f in fields(Finding))
 
 
-def details(
-    chosen: Selected, *, cells: bool = True, pages: Mapping[int, str] | None = None
-) -> dict[str, Any]:
+def details(report: Report, *, cells: bool = True, pages: Mapping[int, str] | None = None) -> dict[str, Any]:
     """``texts`` that many share; ``columns``: names of corruptions; ``rows`` by number, each with its cells.
 
     cells  whether rows have their cells; a page with means alone needs none.
@@ -34,11 +32,11 @@ def details(
     not]; a long stream has no interval.
     """
     texts = _Texts()
-    columns = {c: naming.title(c) for table in chosen.report.tables for c in table.columns}
-    stored = _stored(chosen, texts) if cells else []
+    columns = {c: naming.title(c) for table in report.tables for c in table.columns}
+    stored = _stored(report, texts) if cells else []
     rows = [
-        _row(table, row, chosen, stored, texts) | {"page": (pages or {}).get(chosen.numbers[id(row)], "")}
-        for table in chosen.report.tables
+        _row(table, row, report, stored, texts) | {"page": (pages or {}).get(report.numbers[id(row)], "")}
+        for table in report.tables
         for row in table.measured_rows
     ]
     return {"columns": columns, "rows": rows, "texts": list(texts)}
@@ -51,9 +49,9 @@ class _Texts(dict[str, int]):
         return self.setdefault(text, len(self))
 
 
-def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
+def _stored(report: Report, texts: _Texts) -> list[tuple[str, list[Any]]]:
     """(corruption, what the page knows) of each cell."""
-    cells = chosen.cells
+    cells = report.kept
     images = np.maximum(cells["n_images"].to_numpy(), 1)
     low, high = stats.wilson(cells["accuracy"].to_numpy(), images)
     streams = cells["stream"] != ""  # no sample: the images come again and again
@@ -79,11 +77,11 @@ def _stored(chosen: Selected, texts: _Texts) -> list[tuple[str, list[Any]]]:
 
 
 def _row(
-    table: Table, row: Row, chosen: Selected, stored: list[tuple[str, list[Any]]], texts: _Texts
+    table: Table, row: Row, report: Report, stored: list[tuple[str, list[Any]]], texts: _Texts
 ) -> dict[str, Any]:
     about = row.about
     had = given(about)
-    cells = grouped(stored[place] for place in chosen.places(row)) if stored else {}
+    cells = grouped(stored[place] for place in report.places(row)) if stored else {}
     finding = findings(table)[id(row)]
     facts = {
         "protocol": cards.caption(cards.protocol(row), table),

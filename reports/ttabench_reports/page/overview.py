@@ -12,9 +12,9 @@ import pandas as pd
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.page import cards
 from ttabench_reports.page.gaps import Gap
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table
@@ -72,17 +72,17 @@ class Line:
         return f"{self.row.name}: {words.number(self.row.value(MEAN))}{ends}{source}"
 
 
-def lines(chosen: Selected, notes: TableNotes) -> list[Line]:
+def lines(report: Report, notes: TableNotes) -> list[Line]:
     """One line for each measured row, in the order of the tables; `notes` gets the footnotes."""
     listed = []
-    for table in chosen.report.tables:
+    for table in report.tables:
         findings = evidence.findings(table)
         low = floor(table)
         for row in table.measured_rows:
             finding, had = findings[id(row)], given(row.about)
             place = places_of_table(table).get((id(row), MEAN), "")
             listed.append(Line(
-                table, row, chosen.numbers[id(row)], cards.card_id(row), had, finding, source_data(had),
+                table, row, report.numbers[id(row)], cards.card_id(row), had, finding, source_data(had),
                 _state(row, table), place, _picture(row, finding, low), notes.of_row(row),
                 notes.of_mean(row, table),
             ))  # fmt: skip

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.places import places_of_table
+from ttabench_reports.evidence.report import Report
 from ttabench_reports.page.overview import floor, source_data
 from ttabench_reports.page.render import exact
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.sheets import words
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.words import naming
@@ -55,12 +55,12 @@ class Section:
     how: str
 
 
-def section(table: Table, chosen: Selected, *, increase: bool) -> Section:
+def section(table: Table, report: Report, *, increase: bool) -> Section:
     columns = (*table.main_columns, *table.extra, *([MEAN_EXTRA] if table.extra else ()))
     rises = {id(row.of): row for row in table.rows if row.of is not None} if increase else {}
     low = floor(table)
     groups = tuple(
-        (arch, naming.arch(arch), tuple(_lines(rows, table, columns, rises, low, chosen)))
+        (arch, naming.arch(arch), tuple(_lines(rows, table, columns, rises, low, report)))
         for arch, rows in table.archs().items()
     )
     shown = [row for row in table.rows if row.kind != "increase"]
@@ -74,7 +74,7 @@ def section(table: Table, chosen: Selected, *, increase: bool) -> Section:
 
 def _lines(
     rows: list[Row], table: Table, columns: tuple[str, ...], rises: dict[int, Row], low: float,
-    chosen: Selected,
+    report: Report,
 ) -> Iterator[Line]:  # fmt: skip
     for row in rows:
         if row.kind == "increase":
@@ -85,7 +85,7 @@ def _lines(
             yield Line(row, None, marks, "", "published", "", entries)
         else:
             had = given(row.about)
-            number = chosen.numbers[id(row)]
+            number = report.numbers[id(row)]
             yield Line(row, number, marks, had.short, had.mode, source_data(had), entries)
 
 

@@ -26,7 +26,6 @@ from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.page import cards, figures
-from ttabench_reports.page.selected import Selected
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.increases import FEWER_SEEDS
 from ttabench_reports.words.naming import MEAN
@@ -371,5 +370,5 @@ def test_a_method_that_does_not_say_what_it_adapts_shows_its_parameters() -> Non
     held = cells(("source", "mine", "tent"), ("cct",)).assign(adapted="nothing", adapted_parameters=0.0)
     held.loc[held["method"] == "mine", "adapted_parameters"] = 1224.0
     held.loc[held["method"] == "tent", ["adapted", "adapted_parameters"]] = ["2 LayerNorm", 8.0]
-    found = {card.name: dict(card.facts)["Adapted"] for card in cards.cards(Selected(Report(held)))}
+    found = {card.name: dict(card.facts)["Adapted"] for card in cards.cards(Report(held))}
     assert found == {"Source": ("nothing",), "mine": ("1,224 parameters",), "TENT": ("2 LayerNorm",)}
