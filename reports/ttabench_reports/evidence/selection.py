@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.names import EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, unknown
 from ttabench.store.columns import COSTLY_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED
-from ttabench_reports.cells.frames import ROW, TABLE, checked, differences, one_per_cell
+from ttabench_reports.cells.frames import differences
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups, which_weights
 from ttabench_reports.evidence.report import Report
@@ -88,12 +88,11 @@ def choices(report: Report, names: Sequence[str]) -> list[Choice]:
     for name in names:
         if name not in (*SCORES, "all"):
             raise unknown("score", name, (*SCORES, "all"))
-    means = _means(report.cells)
     made: list[Choice] = []
     several = False
     for table in report.tables:
         for (arch, weights, method, mode), rows in _methods(table).items():
-            settings = [_setting(*named, table, means) for named in zip(_names(rows), rows, strict=True)]
+            settings = [_setting(*named, table, report) for named in zip(_names(rows), rows, strict=True)]
             planned = _without_cells(report, table, arch, method)
             several |= len(settings) + len(planned) > 1
             if len(settings) + len(planned) < 2:
@@ -155,18 +154,7 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return [f"{name} ({other})" if other else name for name, other in zip(names, others, strict=True)]
 
 
-def _means(cells: pd.DataFrame) -> pd.DataFrame:
-    """Row number, as in :func:`tables.tables` → means of the stored scores over the main cells; counts."""
-    frame = one_per_cell(checked(cells))
-    frame = frame.assign(row=frame.groupby([*TABLE, *ROW], sort=False).ngroup())
-    main = frame["corruption"].isin(CORRUPTIONS)
-    has_main = main.groupby([frame[name] for name in TABLE]).transform("any")
-    grouped = frame[main | ~has_main].groupby("row")[list(STORED)]
-    counts = grouped.count().add_suffix("_count")
-    return grouped.mean().join(counts).join(grouped.size().rename("cells"))
-
-
-def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Setting:
+def _setting(called: str, row: Row, table: Table, report: Report) -> Setting:
     scores: dict[str, float] = {}
     gaps: dict[str, str] = {}
     accuracy = row.value(MEAN)
@@ -174,12 +162,12 @@ def _setting(called: str, row: Row, table: Table, means: pd.DataFrame) -> Settin
         numbers = sum(map(row.complete, table.main))
         word = row.words.get(MEAN, "")
         gaps[""] = "n/a" if word == "n/a" else f"measured on {numbers} of {len(table.main)} corruptions"
-    numbers_of = means.loc[row.about["row"]] if row.about["row"] in means.index else None
+    cells = report.cells_of(row)
+    stored = cells.loc[cells["corruption"].isin(table.main), list(STORED)]
     for name in STORED:
-        count, cells = (0, 0) if numbers_of is None else (numbers_of[f"{name}_count"], numbers_of["cells"])
-        scores[name] = float(numbers_of[name]) if numbers_of is not None and count == cells else math.nan
+        scores[name] = stored[name].mean(skipna=False)
         if math.isnan(scores[name]):
-            gaps[name] = f"{count:.0f} of {cells:.0f} cells have the score"
+            gaps[name] = f"{stored[name].count()} of {len(stored)} cells have the score"
     whole = [row.value(name) for name in EXTRA_CORRUPTIONS if row.complete(name)]
     scores[EXTRA] = sum(whole) / len(whole) if len(whole) == len(EXTRA_CORRUPTIONS) else math.nan
     if {*table.main} <= {*EXTRA_CORRUPTIONS}:  # the score would choose by what it is judged by
