@@ -18,37 +18,34 @@ def kind(text: str) -> str:
 
 @dataclass
 class Notes:
-    """Texts by letter, a letter for each :func:`kind`; when the letters run out, one for all the rest."""
+    """Texts by letter, a letter for each :func:`kind`; when the letters run out, one for all the rest.
 
-    kinds: list[str] = field(default_factory=list)
-    numbers: list[list[list[str]]] = field(default_factory=list)
+    seen  the kinds in the order of their letters, and of each of their numbers what was seen there.
+    """
+
+    seen: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def letter(self, text: str) -> str:
         """The letter of a text, which from now on is among those that the letter stands for."""
         text = text.replace("\0", "")
         general, numbers = kind(text), _NUMBER.findall(text)
-        if general not in self.kinds:
-            if len(self.kinds) >= len(string.ascii_lowercase) - 1:
-                general, numbers = OTHER, []
-            if general not in self.kinds:
-                self.kinds.append(general)
-                self.numbers.append([[] for _ in numbers])
-        at = self.kinds.index(general)
-        for seen, number in zip(self.numbers[at], numbers, strict=True):
+        if general not in self.seen and len(self.seen) >= len(string.ascii_lowercase) - 1:
+            general, numbers = OTHER, []
+        for seen, number in zip(self.seen.setdefault(general, [[] for _ in numbers]), numbers, strict=True):
             if number not in seen:
                 seen.append(number)
-        return string.ascii_lowercase[at]
+        return string.ascii_lowercase[list(self.seen).index(general)]
 
     @property
     def texts(self) -> dict[str, str]:
         """What each letter stands for."""
-        return {letter: self.text(letter) for letter in string.ascii_lowercase[: len(self.kinds)]}
+        return {letter: self.text(letter) for letter in string.ascii_lowercase[: len(self.seen)]}
 
     def text(self, letter: str) -> str:
         """What a letter stands for, e.g. ``uses 2.3 to 4.1 of 10 classes``."""
-        at = string.ascii_lowercase.index(letter)
-        ranges = iter([_range(seen) for seen in self.numbers[at]])
-        text = re.sub("\0", lambda match: next(ranges), self.kinds[at])
+        general = list(self.seen)[string.ascii_lowercase.index(letter)]
+        ranges = map(_range, self.seen[general])
+        text = re.sub("\0", lambda match: next(ranges), general)
         return text if len(text) <= LONGEST else text[: LONGEST - 2].rsplit(" ", 1)[0] + " …"
 
 

@@ -828,7 +828,7 @@ def test_footnotes_never_run_out() -> None:
             corruption=corruption,
         )
     (built,) = tables.tables(frame)
-    assert len(built.notes.kinds) == 26
+    assert len(built.notes.texts) == 26
     assert "cells.csv" in built.notes.text("z")
 
 
