@@ -115,23 +115,16 @@ def _draw(axes: Axes, curve: Curve, look: Look | None) -> None:
     if look is None:
         axes.plot(curve.x, curve.y, color=OTHERS, linewidth=0.5)
         return
-    every = max(len(curve.x) // 8, 1)
-    axes.plot(
-        curve.x, curve.y, look.dashes, color=look.colour, linewidth=0.9, marker=look.marker, markersize=2.6,
-        markevery=every, markeredgewidth=0.6,
-    )  # fmt: skip
+    axes.plot(curve.x, curve.y, **look.line, markevery=max(len(curve.x) // 8, 1))
 
 
 def _entries(panels: Panels, looks: Looks) -> list[tuple[str, Line2D]]:
     rows = _rows(panels, looks)
     entries = [
-        (
-            _label(rows[name]),
-            Line2D([], [], color=look.colour, linestyle=look.dashes, marker=look.marker, linewidth=0.9,
-                   markersize=2.6, markeredgewidth=0.6),
-        )
-        for name, look in looks.by_name.items() if name in rows
-    ]  # fmt: skip
+        (_label(rows[name]), Line2D([], [], **look.line))
+        for name, look in looks.by_name.items()
+        if name in rows
+    ]
     if others := len(rows.keys() - looks.by_name.keys()):
         label = counted(others, "other method")
         entries.append((label, Line2D([], [], color=OTHERS, linewidth=0.5)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib import style
 
@@ -38,6 +38,14 @@ class Look:
     colour: str
     dashes: Literal["-", "--", "-."]
     marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """What Matplotlib is told of a line."""
+        return {
+            "color": self.colour, "linestyle": self.dashes, "marker": self.marker, "linewidth": 0.9,
+            "markersize": 2.6, "markeredgewidth": 0.6,
+        }  # fmt: skip
 
 
 SOURCES = tuple(Look("#000000", "--", marker) for marker in "xo^s")
