@@ -123,7 +123,7 @@ def _group(
         cost, tested = _cost(report, row), id(row) not in untested
         return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
-    ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), _falling(row.value(MEAN))))
+    ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), row.falling))
     baselines = [row.printed_baseline for row in members]
     sources = list({id(row): row for row in baselines if row}.values())
     return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
@@ -136,8 +136,7 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
     a row with other seeds does not take the ranks of all the others, however high it is. Where no two rows
     can be tested, as on a long stream, it is all of them.
     """
-    able = [row for row in rows if row.complete(MEAN)]
-    able.sort(key=lambda row: _falling(row.value(MEAN)))
+    able = sorted((row for row in rows if row.complete(MEAN)), key=lambda row: row.falling)
     found: list[set[int]] = []
     for row in able:
         found.append(untested_against(row, able, table))
@@ -145,10 +144,6 @@ def _untested(rows: Sequence[Row], table: Table) -> set[int]:
             break
     fewest = min(found, key=len, default=set())
     return {*map(id, able)} if 1 < len(able) == len(fewest) + 1 else fewest
-
-
-def _falling(mean: float) -> float:
-    return math.inf if math.isnan(mean) else -mean
 
 
 def ranked(rows: Sequence[Row], table: Table) -> dict[int, int]:

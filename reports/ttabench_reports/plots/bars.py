@@ -35,16 +35,9 @@ def _panels(network: str, rows: Sequence[Row]) -> Iterator[Panel]:
     offline = [row for row in rows if row.offline and row.kind != "source"]
     online = [row for row in rows if not row.offline or row.kind == "source"]
     both = bool(offline) and any(row.kind != "source" for row in online)
-    if not both:
-        yield Panel(network, [Line(row) for row in _sorted(rows)])
-        return
-    for mode, members in (("online", online), ("offline", offline)):
-        yield Panel(f"{network}, {mode}", [Line(row) for row in _sorted(members)])
-
-
-def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """The highest mean first; rows without a mean last."""
-    return sorted(rows, key=lambda row: math.inf if math.isnan(v := row.value(MEAN)) else -v)
+    panels = {f"{network}, online": online, f"{network}, offline": offline} if both else {network: rows}
+    for heading, members in panels.items():
+        yield Panel(heading, [Line(row) for row in sorted(members, key=lambda row: row.falling)])
 
 
 def _bars(table: Table, panels: Sequence[Panel]) -> Drawing:

@@ -124,6 +124,11 @@ class Row:
         return math.nan if self.baseline is None else self.value(MEAN) - self.baseline.value(MEAN)
 
     @property
+    def falling(self) -> float:
+        """A key for sorting: the highest mean first, rows without a mean last."""
+        return math.inf if math.isnan(mean := self.value(MEAN)) else -mean
+
+    @property
     def printed_rise(self) -> float:
         """:attr:`rise`, of the printed numbers."""
         return math.nan if self.baseline is None else self.printed(MEAN) - self.baseline.printed(MEAN)
