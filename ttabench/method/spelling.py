@@ -25,8 +25,14 @@ def distinct_list(text: str, what: str) -> tuple[str, ...]:
 
 
 def joined(text: str) -> str:
-    """``quantile+cotta``, the second method on the images of the first, is ``stack`` with these two."""
+    """``quantile+cotta``, the second method on the images of the first, is ``stack`` with these two.
+
+    Raises UserError where one of them has settings.
+    """
     first, plus, second = text.partition("+")
+    if "]+" in text.replace(" ", "") or (plus and "[" not in first and "[" in second):
+        plain = re.sub(r"\[[^\[\]]*\]", "", text)
+        raise UserError(f"{text}: methods joined by + have their default settings; write {plain}.")
     return f"{STACK}[first={first.strip()},second={second.strip()}]" if plus and "[" not in first else text
 
 

@@ -121,6 +121,10 @@ def test_two_methods_joined_by_a_plus_are_the_stack_of_them() -> None:
     assert len({p.cell.cell_id for p in planned if p.cell.method == "stack"}) == 2  # fog and snow
     with pytest.raises(UserError, match=r"stack\.second 'nobody'"):
         plan(grid(methods=("quantile+nobody",)), [RESNET])
+    for wrong in ("quantile+cotta[lr=1]", "quantile[epochs=2]+cotta"):
+        with pytest.raises(UserError, match=r"have their default settings; write quantile\+cotta"):
+            make_grid({**DEFAULTS, "methods": wrong})
+    assert parse_method("odd[text=1+2]") == ("odd", {"text": "1+2"})
 
 
 def test_a_network_and_a_number_have_one_spelling() -> None:
