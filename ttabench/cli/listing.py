@@ -89,7 +89,7 @@ def _settings(name: str) -> None:
     )
     if fact["about_settings"]:
         print(fact["about_settings"])
-    first, name = fact["settings"][0]["name"], name.partition("[")[0]
+    first, name = fact["settings"][0]["name"], fact["name"].partition("[")[0]  # stack, of quantile+cotta
     if name in entry_points(RATES):
         print(f"{RATE} at another --batch-size: as in official scripts, see --batch-rate of ttabench sweep.")
     print(f"To set one: --methods {name}[{first}=…], or --set {name}.{first}=….")

@@ -39,7 +39,9 @@ Estimate = Callable[[Tensor], Tensor]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileStrictConfig(QuantilePaperConfig):
     """Defaults: the paper's where it states them; else those of `quantile_paper`, chosen on the four extra
-    corruptions. Raises ValueError on settings that exclude each other.
+    corruptions.
+
+    Raises ValueError on settings that exclude each other.
     """
 
     keep: Literal["last", "lowest"] = "last"  # parameters after the last update (Algorithm 1), or those of

@@ -316,6 +316,9 @@ def test_settings_tell_range_meaning_and_where_they_are_from(
     assert "lr at another --batch-size: as in official scripts, see --batch-rate" in out
     assert "--batch-rate" not in ttabench("list", "settings", "quantile").out
     assert "has no settings" in ttabench("list", "settings", "source").out
+    of_stack = ttabench("list", "settings", "quantile+tent").out
+    assert "--methods stack[first=…], or --set stack.first=…" in of_stack
+    assert "Raises" not in ttabench("list", "settings", "quantile_strict").out
     rows = {s["name"]: s["meaning"] for s in _facts.method("quantile")["settings"]}
     assert rows["minibatch"] == "images per update; chosen (paper: 128 to 512, for 10,000 images)"
     assert rows["start"].endswith("whichever has the lower quantile loss; the paper: identity")
