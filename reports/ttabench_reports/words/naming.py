@@ -94,6 +94,11 @@ def chosen(names: Mapping[str, str]) -> Iterator[None]:
         _CHOSEN.reset(token)
 
 
+def renamed(identifier: str) -> bool:
+    """Whether the user chose a name for exactly this identifier, of a method with its settings."""
+    return identifier in _CHOSEN.get()
+
+
 _STACKED = {"first": "quantile", "second": "cotta"}  # the defaults, where nothing is stored
 _STACK = re.compile(r"stack(?:\[(?P<settings>[^\]]*)\])?(?P<after>(?: .*)?)")
 

@@ -19,7 +19,8 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
     """For each row, the settings in its label that nobody set.
 
     A setting stays in the names of a method if other rows of it on this network do not have it, as where a
-    rate follows the batch size: below a table it would be said of these rows too.
+    rate follows the batch size: below a table it would be said of these rows too. It also stays in a label to
+    which the user gives a name.
     """
     if known is None:
         return [()] * len(rows)
@@ -30,9 +31,11 @@ def unset(rows: pd.DataFrame, known: frozenset[tuple[str, str]] | None) -> list[
         tuple(
             setting
             for setting in settings
-            if setting in shared[place] and (place[1], setting.partition("=")[0].strip()) not in known
+            if setting in shared[place]
+            and (place[1], setting.partition("=")[0].strip()) not in known
+            and not naming.renamed(label)
         )
-        for place, settings in labels
+        for (place, settings), label in zip(labels, rows["method"], strict=True)
     ]
 
 

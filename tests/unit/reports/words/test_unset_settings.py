@@ -15,6 +15,7 @@ from ttabench_reports.sheets import means
 from ttabench_reports.tables import build as tables
 from ttabench_reports.words import unset_settings
 from ttabench_reports.words.naming import MEAN
+from ttabench_reports.words.renaming import rename
 from ttabench_reports.words.unset_settings import without
 
 DEFAULTS = ("source", "tent[norms=all]", "sar[lr=0.001]")
@@ -77,6 +78,15 @@ def test_what_a_user_set_stays_in_the_name() -> None:
     frame = made(asked=frozenset({("tent", "norms")}))
     assert names(frame) == ["Source", "SAR", "TENT [norms=all]"]
     assert unset_settings.defaults(tables.tables(frame)[0].rows[:1]) == ""
+
+
+def test_a_row_that_the_user_names_by_its_settings_has_this_name() -> None:
+    frame = made()
+    with rename(["tent[norms=all]=Ours"], frame):
+        assert names(frame) == ["Source", "Ours", "SAR"]
+    with rename(["tent=Ours"], frame):
+        assert names(frame) == ["Source", "Ours", "SAR"]
+        assert "norms=all (Ours)" in unset_settings.defaults(tables.tables(frame)[0].rows)
 
 
 def test_rows_stand_by_the_names_shown_on_each_network() -> None:
