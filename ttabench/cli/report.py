@@ -6,11 +6,14 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Argument, Option
 
+from ttabench.cli._given import flags_given, is_given
 from ttabench.system.garbage_collection import frozen, paused
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ DOCUMENTS = {
 
 @paused()
 def report(
+    context: typer.Context,
     results: Annotated[
         list[Path] | None,
         Argument(metavar="DIR|CSV…", help="Results folders, and cells.csv files of reports."),
@@ -106,6 +110,9 @@ def report(
     from ttabench.registry import view
     from ttabench.system.files import writing
 
+    audit = "--audit-published"
+    if audit_published and not results and (others := [f for f in flags_given(context) if f != audit]):
+        raise UserError(f"{others[0]} is for a report; name a results folder too, or give {audit} alone.")
     if audit_published:
         from rich.console import Console
 
@@ -115,8 +122,12 @@ def report(
     if not results:
         raise UserError("which results? Name a results folder: ttabench report DIR.")
     formats = split_list(FORMATS) if format_ is None else distinct_list(format_, "--format")
+    scores = distinct_list(select, "--select") if is_given(context, "select") else ()
     names = [*formats, *(["published"] if published and "published" not in formats else [])]
     writers = {name: find(name) for name in names}
+    apart = [str(path) for path in results if str(path) in {*split_list(FORMATS), "published"}]
+    if format_ is not None and apart and not Path(apart[0]).exists():
+        raise UserError(f"{apart[0]} is a format; use commas: --format {','.join([*formats, *apart])}.")
     alone = len(results) == 1 and results[0].is_dir()
     folder = out or (results[0] / "report" if alone else Path("report"))
     check_folder(folder)
@@ -128,24 +139,40 @@ def report(
     with view("rename")(rename or [], cells):
         known = view("published").load() if published else None
         options = {"report": view("report")(cells, known), "increase": not no_increase}
-        with writing(folder, "choose another with --out"):
-            folder.mkdir(parents=True, exist_ok=True)
-            written = [view("cells")(cells, folder / "cells.csv")]
+        with writing(folder, "choose another with --out"), _made(folder):
+            written: list[Path] = []
             printed = []
-            # These two first: what they cannot print comes out before all tables are made.
-            if select:
-                paths, shown = view("select")(options["report"], distinct_list(select, "--select"), folder)
+            # What was asked for and is not there is said before any file is written.
+            if scores:
+                paths, shown = view("select")(options["report"], scores, folder)
                 written += paths
                 printed.append(shown)
+            if format_ is not None and MAY_BE_NONE in writers:
+                written += _files_of(writers.pop(MAY_BE_NONE), cells, folder, options, asked=True)
             if cost:
                 printed.append(view("cost")(options["report"]))
-            # What was asked for and is not there is said before the other formats take their minutes.
-            order = sorted(writers, key=lambda name: name != MAY_BE_NONE) if format_ else list(writers)
-            for name in order:
-                written += _files_of(writers[name], cells, folder, options, asked=bool(format_))
+            written.insert(0, view("cells")(cells, folder / "cells.csv"))
+            for writer in writers.values():
+                written += _files_of(writer, cells, folder, options, asked=format_ is not None)
     _list(list(dict.fromkeys(written)), folder)
     for shown in printed:
         screen().print(shown)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """In the block, the folder is there. A new one is removed if the block refuses to write anything."""
+    from ttabench.errors import UserError
+
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except UserError:
+        with suppress(OSError):
+            for place in new:
+                place.rmdir()
+        raise
 
 
 def _files_of(
@@ -222,14 +249,17 @@ def _only(methods: str, cells: pd.DataFrame) -> pd.DataFrame:
     from ttabench.registry import families, in_groups
     from ttabench.store.columns import ASKED, MISSING
 
-    names = [parse_method(n)[0] if "+" in n else n for n in distinct_list(methods, "--methods")]
+    given = distinct_list(methods, "--methods")
+    names = [parse_method(text)[0] if "+" in text else text for text in given]
     if names == ["all"]:
         return cells
     stored = set(cells["base"])
-    for name in names:
+    for text, name in zip(given, names, strict=True):
         members = in_groups([name])
+        if (whole := name.partition("[")[0]) != name and whole in stored:
+            raise UserError(f"--methods takes methods in all their settings; name {whole}, not {name}.")
         if name not in stored and members == [name]:
-            raise unknown("method of these results", name, sorted({*stored, *families()}))
+            raise unknown("method of these results", text, sorted({*stored, *families()}))
         if name not in stored and not stored & (set(members) - {"source"}):
             raise UserError(
                 f"these results have no method of {name}; they have {', '.join(sorted(stored))}. Name some "

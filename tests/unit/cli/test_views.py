@@ -373,6 +373,15 @@ def test_report_of_some_methods_only(ttabench: Run, results: Path, tmp_path: Pat
     assert "unknown method of these results 'tnet'; did you mean 'tent'?" in wrong.err
     near = ttabench("report", results, "--methods", "alignmen", "--out", tmp_path / "wrong")
     assert "unknown method of these results 'alignmen'; did you mean 'alignment'?" in near.err
+    for given, problem in (
+        (("--methods", "tent[lr=1]"), "name tent, not tent[lr=1]."),
+        (("--methods", "quantile+cotta"), "unknown method of these results 'quantile+cotta';"),
+        (("--format", "csv", "latex"), "latex is a format; use commas: --format csv,latex."),
+        (("--select", ""), "--select '' names nothing"),
+    ):
+        refused = ttabench("report", results, *given, "--out", tmp_path / "refused")
+        assert (refused.code, (tmp_path / "refused").exists()) == (2, False)
+        assert problem in " ".join(refused.err.split())
     assert not (tmp_path / "wrong").exists()
 
 

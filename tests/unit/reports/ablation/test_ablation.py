@@ -326,5 +326,9 @@ def test_why_there_is_none_is_told_only_to_who_asked(
     output = ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "asked")
     assert output.code == 2
     assert "no method ran with several values of one setting" in output.err
-    output = ttabench("report", store.root, "--format", "plots,ablation", "--out", tmp_path / "both")
-    assert (output.code, list((tmp_path / "both").glob("*.png"))) == (2, [])  # before the plots are drawn
+    for asked in (("--format", "ablation"), ("--format", "plots,ablation"), ("--select", "infomax")):
+        output = ttabench("report", store.root, *asked, "--out", tmp_path / "new" / "folder")
+        assert (output.code, (tmp_path / "new").exists()) == (2, False)  # no plots, no cells.csv
+    (tmp_path / "old").mkdir()
+    assert ttabench("report", store.root, "--format", "ablation", "--out", tmp_path / "old").code == 2
+    assert list((tmp_path / "old").iterdir()) == []

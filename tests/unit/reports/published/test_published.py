@@ -485,6 +485,9 @@ def test_corruptions_with_different_seeds_leave_no_mean_over_the_fifteen(tmp_pat
 
 
 def test_the_command(ttabench: Run, tmp_path: Path) -> None:
+    refused = ttabench("report", "--audit-published", "--format", "csv")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--format is for a report; name a results folder too" in refused.err
     output = ttabench("report", "--audit-published")
     assert output.code == 0
     assert "printed 10.3, but 73.4 − 60.2 is 13.2" in output.out
