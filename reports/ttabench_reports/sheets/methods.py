@@ -61,7 +61,7 @@ def protocols(report: Report) -> Sheet:
 
 
 def _protocol_lines(table: Table) -> list[Line]:
-    ran = [row for row in table.measured_rows if row.about["measured"]]
+    ran = [row for row in table.measured_rows if row.about["measured"]] or table.measured_rows  # as planned
     rows = [row for row in ran if row.kind == "method"] or ran  # Source adapts to no batch
     held: dict[str, dict[str, list[Row]]] = {}
     for row in rows:

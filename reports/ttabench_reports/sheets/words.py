@@ -145,11 +145,12 @@ def over(tables: Sequence[Table]) -> str:
 def measured(tables: Sequence[Table], *, exceptions: bool = False) -> str:
     """The protocol that most rows of several tables have, and the seeds.
 
-    Where no method was measured, it is what was planned.
+    Where no method was measured, it is what was planned; where there is only Source, it is that of Source.
 
     exceptions  whether to name those that have another one; else it says that a table has them.
     """
-    methods = [(table, row) for table in tables for row in table.rows if row.kind == "method"]
+    rows = [(table, row) for table in tables for row in table.measured_rows]
+    methods = [(table, row) for table, row in rows if row.kind == "method"] or rows
     said = {id(table): [n for n in PROTOCOL if not _in_heading(n, table, tables)] for table in tables}
     items: list[protocols.Item] = [
         (

@@ -433,6 +433,18 @@ def test_both_modes_of_a_method_share_the_source_row_and_only_the_offline_one_is
     assert [row.name for row in built.rows if row.measured] == ["Source", "TENT"]
 
 
+def test_the_protocol_of_source_alone_and_of_methods_that_all_failed_is_said_everywhere() -> None:
+    """In captions of all tables, and in the table of protocols."""
+    planned = cells(methods=("source", "tent"), archs=("cct",))
+    failed = spoil(planned, "failed", "no memory")
+    for frame, name in ((cells(methods=("source",)), "Source"), (failed, "TENT")):
+        report = Report(frame)
+        assert "Protocol: online, batch size 200" in sheets_of_means.summary(report).caption
+        (group,) = sheet_of_methods.protocols(report).groups
+        ((line,),) = group.blocks
+        assert (line[0].text[:22], line[1].text) == ("online, batch size 200", name)
+
+
 def test_increase_is_over_the_source_of_the_same_weights() -> None:
     old = cells(
         methods=("source", "tent"), archs=("cct",), accuracy=lambda r: 50.0 + 5 * (r["base"] == "tent")
