@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -382,6 +383,13 @@ def test_two_moons_distance_falls_and_error_does_not() -> None:
 
 def test_two_moons_from_the_right_side_do_not_swap() -> None:
     assert falls(two_moons.compute(start=150.0).mse, 0.01)
+
+
+def test_two_moons_from_the_solution_are_drawn_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = two_moons.figure(epochs=2, start=180.0)
+    assert drawn.axes[-1].get_ylim() == (0, 1)
 
 
 def test_the_gradient_goes_back_to_the_decorruptor_and_nowhere_else() -> None:

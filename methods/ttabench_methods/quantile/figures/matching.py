@@ -82,7 +82,8 @@ def draw(course: Course, beside: Array | None = None) -> Figure:
     }
     for axes, (title, (values, colour)) in zip(below.subplots(1, 3), curves.items(), strict=True):
         axes.plot(course.epochs, values, color=colour)
-        axes.set(ylim=(0, 1.08 * values.max()), xlim=(0, course.epochs[-1]))
+        highest = 1.08 * values.max() or 1  # all 0, where the start is the solution
+        axes.set(ylim=(0, highest), xlim=(0, course.epochs[-1]))
         axes.set_title(title, pad=3)
         axes.set_xlabel("Epoch", labelpad=1)
         axes.locator_params(nbins=3)
