@@ -210,6 +210,8 @@ def _obtained(source: str, sha256: str, work: Path, on_progress: OnProgress) -> 
             f"{shortened(source)} is no folder here, no archive ({', '.join(ARCHIVES)}) and no repository "
             "(….git or git+…)."
         )
+    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise UserError(f"--sha256 {shortened(sha256)}: expected 64 digits from 0 to 9 and a to f.")
     archive = _local(source)
     if archive is None:
         file = _name(_last_part(source)) + next(end for end in ARCHIVES if source.lower().endswith(end))

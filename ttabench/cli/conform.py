@@ -19,11 +19,14 @@ def conform(
     """
     from ttabench.conformance import Check
     from ttabench.conformance import conform as run
-    from ttabench.errors import printable
-    from ttabench.method.spelling import parse_method
+    from ttabench.errors import UserError, printable
+    from ttabench.method.spelling import parse_method, split_list
     from ttabench.registry import method
     from ttabench.registry import methods as importable
 
+    apart = [name for text in methods for name in split_list(text)]
+    if len(apart) > len(methods):
+        raise UserError(f"names have spaces between them, not commas: ttabench conform {' '.join(apart)}.")
     checks: list[Check] = []
     for text in list(importable()) if methods == ["all"] else methods:
         name, settings = parse_method(text)

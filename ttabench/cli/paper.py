@@ -65,6 +65,7 @@ def paper(
     paper's, the difference, and which settings differ. If it stops, the same command goes on where it
     stopped. Exit code 1 if a cell failed or a table could not be measured.
     """
+    from ttabench.cli._given import is_given
     from ttabench.errors import UserError
     from ttabench.method.spelling import distinct_list
     from ttabench.paper import experiments
@@ -73,7 +74,10 @@ def paper(
     if page:
         _only_page(context, out)
         return
-    names = distinct_list(only, "--only") if only else []
+    names, of_data, of_nets = (
+        distinct_list(text, flag) if is_given(context, flag.strip("-")) else []
+        for text, flag in ((only, "--only"), (datasets, "--datasets"), (archs, "--archs"))
+    )
     chosen, figures = experiments.asked(names)
     if list_:
         from ttabench.cli._facts import figures as facts
@@ -91,8 +95,7 @@ def paper(
     from ttabench.registry import figure
 
     asked = Asked(
-        chosen, figures, distinct_list(datasets, "--datasets") if datasets else [],
-        distinct_list(archs, "--archs") if archs else [], scale, recipe, precision, out,
+        chosen, figures, of_data, of_nets, scale, recipe, precision, out,
         workers or ("0" if scale < 1 else "auto"), device, per_gpu, whole_numbers(seeds, "--seeds"),
         [name for name in figures if takes_bench(figure(name))],
     )  # fmt: skip

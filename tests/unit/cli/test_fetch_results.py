@@ -294,6 +294,7 @@ def refused(source: object, match: str, cache: Path, **more: str) -> None:
 def test_a_wrong_checksum_refuses_an_archive(cache: Path, theirs: Path, tmp_path: Path) -> None:
     tar = tar_of(theirs, tmp_path / "r.tar.gz")
     refused(tar, "has the SHA-256", cache, sha256="0" * 64)
+    refused(tar, "--sha256 HEX: expected 64 digits from 0 to 9 and a to f", cache, sha256="HEX")
     refused(theirs, "a repository or a folder has none", cache, sha256="0" * 64)
     assert fetch_results(str(tar), sha256=file_sha256(tar).upper()).name == "r"
 
