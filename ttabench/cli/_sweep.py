@@ -44,7 +44,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
     done = {cell.cell_id for cell in agenda.done}
     failed = {cell.cell_id for cell in agenda.failed}
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Console(emoji=False, highlight=False, soft_wrap=True, markup=False)
     for model in draft.untrained:
         console.print(f"train  {model}")
     for item in planned:

@@ -86,8 +86,8 @@ def screen(width: int = 140) -> Console:
     """The terminal; where there is none, text of `width` columns."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=width)
+    console = Console(emoji=False, highlight=False)
+    return console if console.is_terminal else Console(emoji=False, highlight=False, width=width)
 
 
 def say(text: str) -> None:
@@ -100,7 +100,7 @@ def pairs(rows: Iterable[tuple[str, str]]) -> None:
     """Print a name and a text per line, the texts wrapped; rows without a text are left out."""
     from rich.console import Console
 
-    Console(highlight=False).print(_grid(rows))
+    Console(emoji=False, highlight=False).print(_grid(rows))
 
 
 def _grid(rows: Iterable[tuple[str, str]]) -> Table:

@@ -116,7 +116,7 @@ def report(
     if audit_published:
         from rich.console import Console
 
-        Console(highlight=False, soft_wrap=True).print(view("audit")())
+        Console(emoji=False, highlight=False, soft_wrap=True).print(view("audit")())
         if not results:
             return
     if not results:

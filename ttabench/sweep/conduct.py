@@ -207,4 +207,4 @@ def _waiting(console: Console, why: str) -> Callable[[list[str]], None]:
 
 
 def console_of_errors() -> Console:
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True, markup=False)
+    return Console(file=sys.stderr, emoji=False, highlight=False, soft_wrap=True, markup=False)

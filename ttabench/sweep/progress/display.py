@@ -91,7 +91,7 @@ class Display:
         workers: int = 1,
         relative: Mapping[str, tuple[str, float]] | None = None,
     ) -> None:
-        self.console = console or Console(file=sys.stderr, highlight=False)
+        self.console = console or Console(file=sys.stderr, emoji=False, highlight=False)
         self.total, self.unit, self.done = total, unit, 0
         self.live = self.console.is_terminal
         self._kinds = dict(kinds)
@@ -202,7 +202,7 @@ class Meter:
     """
 
     def __init__(self, unit: str) -> None:
-        self.console = Console(file=sys.stderr, highlight=False)
+        self.console = Console(file=sys.stderr, emoji=False, highlight=False)
         self._bytes = unit == "bytes"
         counts = (DownloadColumn(), TransferSpeedColumn()) if self._bytes else (MofNCompleteColumn(),)
         self._bars = Progress(

@@ -14,9 +14,11 @@ from rich.console import Console
 
 from tests.unit.stored_results import CELL
 from ttabench.cell.protocol import Protocol
+from ttabench.cli._table import pairs, say
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep import typical_costs
+from ttabench.sweep.conduct import console_of_errors
 from ttabench.sweep.progress.display import Display, Meter, clock_left, shorten
 from ttabench.sweep.progress.time_left import TimeLeft
 
@@ -205,3 +207,16 @@ def test_what_is_in_progress_is_no_markup() -> None:
         with console.capture() as shown:
             console.print(bars.get_renderable())
         assert "[/b]" in shown.get()
+
+
+def test_a_network_whose_name_is_between_colons_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    """``mynets:two:`` was printed as ``mynets2️⃣``, since rich has a picture of that name."""
+    console_of_errors().print("Compute ratio of tent on mynets:two: 2.1.")
+    display = Display(total=1, unit="cells")
+    display.say("tent on mynets:two: note")
+    display.finished("mynets:two", "mynets:two: 50.0 %")
+    Meter("images").console.print("mynets:two: 5")
+    say("mynets:two: said")
+    pairs([("network", "mynets:two: shown")])
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("mynets:two: ") == 7
