@@ -43,16 +43,23 @@ def is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Names:
-    """A name, or a list of them. `known` lists all valid ones; () if installed packages decide."""
+    """A name, or a list of them.
+
+    known    all valid ones; () if installed packages decide.
+    pattern  a regular expression of further ones; "" = there are none.
+    """
 
     example: str
     known: tuple[str, ...] = ()
+    pattern: str = ""
 
     @property
     def schema(self) -> Schema:
         one: Schema = {"type": "string", "pattern": f"^{NAME}$"}
         if self.known:
             one = {"type": "string", "enum": list(self.known)}
+        if self.pattern:
+            one = {"anyOf": [one, {"type": "string", "pattern": f"^{self.pattern}$"}]}
         return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "uniqueItems": True}]}
 
     def check(self, value: Any, name: str) -> None:
@@ -60,7 +67,7 @@ class Names:
         if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
             raise refused(value, name, f"a name or a list of names, e.g. {self.example}")
         for one in names:
-            if self.known and one not in self.known:
+            if self.known and one not in self.known and not re.fullmatch(self.pattern, one):
                 raise unknown(f"value of {name}", one, self.known, "`ttabench sweep --help`")
             if not re.fullmatch(NAME, one):
                 raise refused(value, name, f"a list of names, each in quotes, e.g. {self.example}")

@@ -23,6 +23,8 @@ GROUPS = {
     "bar": names.BAR_CORRUPTIONS,
 }
 SINGLE = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
+CCC_PART = r"[0-9]{5}-[0-9]+"
+"""Parts of the published CCC: shard, part of the shard."""
 STREAM = r" *(ccc|cdc|(recurring|gradual|ccc|cdc|dirichlet) *\(.*\)) *"
 NUMBER = r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?"
 
@@ -69,7 +71,7 @@ _TABLE = (
         "corruptions", "all", "NAMES",
         "all (the 15 common ones, or else whatever the dataset has), extra (the 4), "
         "every (the 19), bar (the 10 of cifar10-c-bar), natural, mixed (the 15 in one stream), or names.",
-        Names('["fog", "snow"]', (*GROUPS, *SINGLE)), "axis",
+        Names('["fog", "snow"]', (*GROUPS, *SINGLE), CCC_PART), "axis",
     ),
     Option(
         "severities", "5", "NUMBERS", "Severities from 1 to 5; a natural shift has none.",

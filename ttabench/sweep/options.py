@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from ttabench.method.spelling import split_list
 from ttabench.registry import in_groups
 from ttabench.run.executors import Limits, Setup
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.option_table import GROUPS, OPTIONS, SINGLE
+from ttabench.sweep.option_table import CCC_PART, GROUPS, OPTIONS, SINGLE
 from ttabench.system.files import user_path
 
 MOST = 1e9
@@ -112,8 +113,10 @@ def executor_setup(options: Mapping[str, Any]) -> Setup:
     )
 
 
-def corruption_names(text: str) -> tuple[str, ...]:
+def corruption_names(text: str, *, ccc_parts: bool = False) -> tuple[str, ...]:
     """``all`` (the 15), ``extra`` (the 4), ``every`` (the 19), ``bar`` (the 10), ``mixed`` or names.
+
+    ccc_parts   whether parts of the published CCC, such as ``00000-0``, are names too.
 
     For a dataset without any of the 15, ``all`` means all of its corruptions, see `shifts.shifts_of`; for an
     own dataset with some of them, these.
@@ -123,7 +126,7 @@ def corruption_names(text: str) -> tuple[str, ...]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part in GROUPS:
             chosen += GROUPS[part]
-        elif part in SINGLE:
+        elif part in SINGLE or (ccc_parts and re.fullmatch(CCC_PART, part)):
             chosen.append(part)
         else:
             raise unknown("corruption", part, [*SINGLE, *GROUPS], "`ttabench list corruptions`")
@@ -199,7 +202,7 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
     "methods": lambda value: tuple(in_groups(split_list(str(value)))),
     "archs": lambda value: tuple(map(arch_spelling, split_list(str(value)))),
     "datasets": lambda value: split_list(str(value)),
-    "corruptions": lambda value: corruption_names(str(value)),
+    "corruptions": lambda value: corruption_names(str(value), ccc_parts=True),
     "severities": lambda value: whole_numbers(str(value), "--severities"),
     "seeds": lambda value: whole_numbers(str(value), "--seeds"),
     "held_out": lambda value: share(value, "--held-out"),

@@ -157,6 +157,11 @@ def _check_corruptions(data: Dataset, corruptions: Sequence[str]) -> None:
             )
         if corruption in (*data.corruptions, MIXED):
             continue
+        if data.corruptions and not {*KNOWN_CORRUPTIONS, NATURAL} & set(data.corruptions):
+            some = ", ".join(data.corruptions[:3]) + (", …" if len(data.corruptions) > 3 else "")
+            raise UserError(
+                f"{data.name} has no {corruption}. It has {some}: leave --corruptions out for all of these."
+            )
         known = corruption in KNOWN_CORRUPTIONS
         if known and isinstance(data, ImageNetC) and NATURAL not in data.corruptions:
             raise UserError(

@@ -16,6 +16,9 @@ from ttabench.data.catalog import dataset
 from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.errors import UserError
 from ttabench.provenance.roots import shared_code
+from ttabench.sweep.options import make_grid
+from ttabench.sweep.shifts import find_shifts
+from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 NAME = "baseline_20_transition+speed_2_seed_44"
 PER_SHARD = 5  # so that parts have 2, 2 and 1 images
@@ -72,6 +75,24 @@ def test_it_is_opened_by_its_name_after_it_was_opened_by_its_path(folder: Path) 
     name = dataset(str(folder)).name
     assert dataset(name).corruptions == dataset(str(folder)).corruptions
     assert shared_code(name) != shared_code("mine-local")
+
+
+def test_a_sweep_can_take_some_parts(folder: Path, tmp_path: Path) -> None:
+    asked = {"corruptions": "00000-1,00001-0", "datasets": str(folder)}
+    shifts = find_shifts(dataset(str(folder)), make_grid(with_flags(asked, {})))
+    assert shifts.corruptions == ("00000-1", "00001-0")
+    assert shifts.severities == (0,)
+    (tmp_path / "sweep.toml").write_text('corruptions = ["00000-1"]\n')
+    of_file = make_grid(with_flags(read_sweep_file(tmp_path / "sweep.toml"), {}))
+    assert of_file.corruptions == ("00000-1",)
+
+
+@pytest.mark.parametrize("other", ["fog", "00009-0", "natural"])
+def test_a_part_that_is_not_there_has_an_advice_that_can_be_followed(folder: Path, other: str) -> None:
+    """It named all parts, and --corruptions refused each."""
+    why = f"has no {other}. It has 00000-0, 00000-1, 00000-2, …: leave --corruptions out for all of these."
+    with pytest.raises(UserError, match=why):
+        find_shifts(dataset(str(folder)), make_grid(with_flags({"corruptions": other}, {})))
 
 
 def test_another_shard_is_another_fingerprint(folder: Path) -> None:

@@ -140,6 +140,14 @@ def test_a_long_stream_of_domains_is_refused_as_such(root: Path) -> None:
             find_shifts(dataset(str(root / "photo")), grid)
 
 
+def test_a_corruption_of_domains_has_an_advice_that_can_be_followed(root: Path) -> None:
+    """It was to name the domains with --corruptions, which takes none."""
+    for other in ("fog", "natural"):
+        grid = make_grid(with_flags({"corruptions": other}, {}))
+        with pytest.raises(UserError, match=r"It has art, sketch: leave --corruptions out for all of these"):
+            find_shifts(dataset(str(root / "photo")), grid)
+
+
 def test_a_table_has_the_domains_as_columns(
     ttabench: Run, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_training: None
 ) -> None:
