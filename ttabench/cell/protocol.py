@@ -73,7 +73,9 @@ class Protocol:
             )
         _, amount = parse_contamination(self.contamination) or ("", 0.0)
         if self.contamination and not 0 < amount < 1:
-            raise ValueError(f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1")
+            raise ValueError(
+                f"contamination is {self.contamination!r}; expected NAME(ε) with 0 < ε < 1, e.g. noise(0.2)"
+            )
         # One spelling per number, so that the identity is unique.
         for name, parse in (("order", parse_call), ("contamination", parse_contamination)):
             if call := parse(getattr(self, name)):

@@ -167,5 +167,5 @@ def _percent(value: object, what: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < 100:
-        raise ValueError(f"{what} is {value}; expected percent above 0 and below 100")
+        raise ValueError(f"{what} is {value}; expected a number of percent from 0 to below 100, e.g. ccc(40)")
     return number

@@ -182,8 +182,13 @@ def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any
         ({"stream": "gradual(3)"}, f"stream is 'gradual(3)'; expected {STREAM_FORMS}"),
         ({"stream": "recurring(2,3)"}, f"stream is 'recurring(2,3)'; expected {STREAM_FORMS}"),
         (
-            {"stream": "ccc(-1)"},
-            "stream is 'ccc(-1)': accuracy is -1; expected percent above 0 and below 100",
+            {"stream": "ccc(40%)"},
+            "stream is 'ccc(40%)': accuracy is 40%; expected a number of percent from 0 to below 100, e.g. "
+            "ccc(40)",
+        ),
+        (
+            {"contamination": "0.2"},
+            "contamination is '0.2'; expected NAME(ε) with 0 < ε < 1, e.g. noise(0.2)",
         ),
         (
             {"stream": "ccc(length=x)"},
