@@ -233,6 +233,8 @@ def stream(text: str) -> str:
     """
     kind, _, inside = text.removesuffix(")").partition("(")
     first, *others = [part.strip() for part in inside.split(",")]
+    if "=" in first:  # of a kind without a value of its own
+        first, others = "", [first, *others]
     name = f"{kind.upper() if kind in ('ccc', 'cdc') else kind} stream"
     unit = {
         "cdc": f"δ = {first}",

@@ -152,6 +152,7 @@ def test_a_long_stream_is_named_wherever_it_stands_and_comes_last(tmp_path: Path
     assert summary["order"].unique().tolist() == ["iid"]
     assert naming.stream("recurring(1)") == "recurring stream, 1 round"
     assert naming.stream("gradual") == "gradual stream"
+    assert naming.stream("gradual(corruptions=fog+snow)") == "gradual stream, Fog, Snow"
     assert naming.stream("recurring(2,corruptions=fog+snow)") == "recurring stream, 2 rounds, Fog, Snow"
 
 
