@@ -50,8 +50,16 @@ def _brief(value: Any) -> str:
     """An option's value, shortened. 0 and empty values have the meaning of an option that is not given."""
     if not value:
         return "not given"
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = ",".join(map(_one, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _one(value: Any) -> str:
+    """An entry of a list; a compute ratio, ``["tent", 2.0]``, as it is given: ``tent=2``."""
+    match value:
+        case [str(method), float(ratio)]:
+            return f"{method}={ratio:.12g}"
+    return str(value)
 
 
 def union(before: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:

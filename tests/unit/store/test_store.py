@@ -242,6 +242,8 @@ def test_another_sweep_is_refused_unless_extended(store: Store, result: Result) 
         "--batch-size was not given and is now 50; [include] was not given and is now {'limit': 3}; "
         "--set was not given and is now tent.lr=1."
     ) in str(caught.value)
+    with pytest.raises(UserError, match=r"--pace-ratio was not given and is now tent=2,sar=3\.1\. Choose"):
+        Store.create(store.root, {**SWEEP, "pace_ratio": [["tent", 2.0], ["sar", 3.1]]})
     assert store.sweep() == SWEEP
     both = Store.create(store.root, {"methods": ["eata"], "limit": 0}, extend=True)
     assert both.sweep() == {"methods": ["tent", "eata"], "limit": 0}
