@@ -249,11 +249,15 @@ def overridden(config: Mapping[str, Any], flags: Mapping[str, Any]) -> list[str]
                 kept = [*_not_given(held, value), *value]
                 places += [place + text for text in held if text not in kept]
             elif name in table and str(table[name]) != str(value):
-                places.append(f"{place}{name} = {table[name]}")
+                places.append(f"{place}{name} = {_printed(table[name])}")
         if places:
-            given = " ".join(value) if name == "set" else value
+            given = " ".join(value) if name == "set" else _printed(value)
             sentences.append(f"{OPTIONS[name].flag} {given} replaces {'; '.join(places)}.")
     return sentences
+
+
+def _printed(value: Any) -> str:
+    return '""' if value == "" else str(value)
 
 
 def to_toml(options: Mapping[str, Any]) -> str:

@@ -454,6 +454,12 @@ def test_what_flags_replace_is_said(made: Make) -> None:
         "--batch-size 7 replaces [per_method.tent] batch_size = 20.",
         "--set tent.lr=0.1 replaces tent.lr=0.5.",
     ]
+    emptied = overridden(
+        {"normalize": "imagenet", "checkpoint": ""}, {"normalize": "", "checkpoint": "net.pt"}
+    )
+    assert emptied == [
+        '--normalize "" replaces normalize = imagenet.', '--checkpoint net.pt replaces checkpoint = "".'
+    ]  # fmt: skip
 
 
 def test_other_methods_than_the_file_has_leave_its_settings_without_effect(made: Make) -> None:
