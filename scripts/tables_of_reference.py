@@ -17,6 +17,7 @@ The first names a folder below results/reference (or several, separated by comma
     times         how long all cells usually take, and on which machines they were measured
     costs         what each method costs
     unknown       known and unknown classes on contaminated streams
+    ladder        one setting more on each line, and what it gains
 
 `means of tent,quantile` shows these methods and Source alone. `means on streams` shows what was measured in
 another order than iid, on long streams or at a pace; the other tables leave it out. Where none of the folders
@@ -38,6 +39,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from bench_suite import bring_up_to_date
+from ladder import ladder
 from which_method import overview, which_method
 
 from ttabench.store.columns import COSTLY_SCORES
@@ -330,7 +332,7 @@ def unknown(made: Report) -> str:
 KINDS = {
     "means": means, "networks": networks, "corruptions": corruptions, "drop": drop,
     "overview": overview, "which_method": which_method,
-    "scores": scores, "times": times, "costs": costs, "unknown": unknown,
+    "scores": scores, "times": times, "costs": costs, "unknown": unknown, "ladder": ladder,
 }  # fmt: skip
 
 

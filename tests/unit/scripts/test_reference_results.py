@@ -30,6 +30,7 @@ from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.sweep_processes import wait_for
 from ttabench.cell.protocol import Protocol
 from ttabench.cli import main as command_line
+from ttabench.corruptions.names import EXTRA_CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.method.settings import make_config
@@ -54,6 +55,7 @@ THREE = ("gaussian_noise", "defocus_blur", "contrast")
 FIVE = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 SOME = ("unknown-real-cifar10", "newer-real-cifar10-resnet20")  # some methods, for one question
+LADDERS = [name for name in FOLDERS if name.startswith("ladder-")]  # on the page of quantile matching
 COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption
 NEWER = ("rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa")  # in a section of the page
 FORMS = ("quantile_strict", "quantile_selected")  # not measured yet
@@ -67,7 +69,7 @@ def methods_of(name: str) -> list[str]:
     return [method for config in configs for method in split_list(str(config["methods"]))]
 
 
-@each("name", [name for name in FOLDERS if name not in (*WILD, *SOME, COSTS)])
+@each("name", [name for name in FOLDERS if name not in (*WILD, *SOME, *LADDERS, COSTS)])
 def test_the_sweeps_of_a_folder_name_every_method_once(name: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     all_methods = set(project["entry-points"]["ttabench.methods"])
@@ -95,6 +97,8 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if script.folder(file) == "imagenet-500":
         assert grid.corruptions == THREE
+    elif script.folder(file) in LADDERS:  # settings were chosen on them
+        assert grid.corruptions == EXTRA_CORRUPTIONS
     elif script.folder(file) == COSTS:
         assert grid.corruptions == ("fog",)
     elif file.stem.startswith("wild-mixed-"):
@@ -360,7 +364,8 @@ def test_every_reference_that_is_measured_has_its_tables() -> None:
     assert shown <= {*FOLDERS, *ON_GPU}
     assert COSTS in tables.named((ROOT / "docs" / "reference-tables.md").read_text())
     held = {path.name for path in tables.RESULTS.glob("*") if (path / "sweep.json").exists()}
-    assert held - {COSTS} <= shown
+    assert held - {COSTS, *LADDERS} <= shown
+    assert held & {*LADDERS} <= tables.named((ROOT / "docs" / "quantile.md").read_text())
 
 
 @each("name", [*FOLDERS, *ON_GPU])
@@ -521,6 +526,25 @@ def test_scores_compare_the_same_methods_whatever_their_seeds() -> None:
         measured[name] = measured["accuracy"]
     (line,) = tables.scores(Report(measured)).splitlines()[2:]
     assert line.startswith("| Digits-C: CCT | 3 | −1.00 | 40.0 | 1.00 | 0.0 | ")
+
+
+def test_a_ladder_has_the_gain_of_each_line_over_the_one_above() -> None:
+    labels = ("source", "quantile_paper", "quantile_paper[size=small]", "quantile_paper[lr=1,size=small]")
+    frame = cells((*labels, "quantile"), ("cct",), corruptions=("spatter", "gaussian_blur"), seeds=(0, 1))
+    frame["base"] = frame["method"].str.partition("[")[0]
+    means = dict(zip(frame["method"].unique(), (50.0, 70.0, 60.0, 61.0, 64.0), strict=True))
+    frame["accuracy"] = frame["method"].map(means) + np.where(frame["corruption"] == "spatter", 2.0, 0.0)
+    frame.loc[(frame["method"] == "quantile") & (frame["seed"] == 1), "accuracy"] -= 4.0
+    frame = frame[(frame["base"] != "source") | (frame["seed"] == 0)]
+    assert tables.KINDS["ladder"](Report(frame)).splitlines() == [
+        "|  | Gaussian blur | Spatter | Mean | Gain |",
+        "| :--- | ---: | ---: | ---: | ---: |",
+        "| Source | 50.0 | 52.0 | 51.0 |  |",
+        "| `quantile_paper` | 70.0 | 72.0 | 71.0 |  |",
+        "| `quantile_paper[size=small]` | 60.0 | 62.0 | 61.0 | +10.0 (+10.0 to +10.0) |",
+        "| `lr=1` | 61.0 | 63.0 | 62.0 | +1.0 (+1.0 to +1.0) |",
+        "| `quantile` | 62.0 | 64.0 | 63.0 | +1.0 (−1.0 to +3.0) |",
+    ]
 
 
 def test_a_table_without_its_store_is_left_as_it_is(tmp_path: Path) -> None:

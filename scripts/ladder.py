@@ -1,0 +1,60 @@
+"""A ladder of settings as a table: each row changes one setting of the row above, and says what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from ttabench_reports.cells.frames import checked, one_per_cell
+from ttabench_reports.evidence.report import Report
+from ttabench_reports.sheets import words
+from ttabench_reports.words import naming
+from ttabench_reports.words.markdown_text import table_row
+from ttabench_reports.words.unset_settings import settings_of
+
+
+def ladder(report: Report) -> str:
+    """A line per method in the order of its cells, with accuracies (%), their mean, and the gain in the mean.
+
+    The gain is that over the line above; with several seeds, its lowest and highest stand beside it. A method
+    without settings of which others have some is shown apart, without a gain.
+    """
+    cells = one_per_cell(checked(report.cells))
+    names = sorted(cells["corruption"].unique(), key=naming.corruption_key)
+    lines = [
+        table_row(["", *(name.replace("_", " ").capitalize() for name in names), "Mean", "Gain"]),
+        table_row([":---", *["---:"] * (len(names) + 2)]),
+    ]
+    return "\n".join([*lines, *(table_row(line) for line in _rows(cells, names)), ""])
+
+
+def _rows(cells: pd.DataFrame, names: Sequence[str]) -> Iterator[list[str]]:
+    base = cells.groupby("method")["base"].first()
+    with_settings = {base[label] for label in base.index if settings_of(label)}
+    above: pd.Series[float] | None = None
+    last = ""
+    for label, of_method in cells.groupby("method", sort=False):
+        accuracy = of_method.groupby("corruption")["accuracy"].mean()
+        by_seed = of_method.groupby("seed")["accuracy"].mean()
+        row = [words.number(accuracy[name]) for name in names] + [words.number(accuracy.mean())]
+        if label == base[label] and label in with_settings:
+            yield [f"`{label!s}`", *row, ""]
+            continue
+        yield [_called(str(label), last), *row, "" if above is None else _gain(by_seed, above)]
+        above, last = by_seed, str(label)
+
+
+def _called(label: str, above: str) -> str:
+    """Source, the label, or only the setting that the line above does not have."""
+    added = [setting for setting in settings_of(label) if setting not in settings_of(above)]
+    same = label.partition("[")[0] == above.partition("[")[0]
+    return naming.base(label) if label == "source" else f"`{', '.join(added) if same else label}`"
+
+
+def _gain(mean: pd.Series[float], above: pd.Series[float]) -> str:
+    gains = (mean - above).dropna()  # Source has one seed
+    if len(gains) < len(mean):
+        gains = mean - above.mean()
+    spread = f" ({words.signed(gains.min())} to {words.signed(gains.max())})" if len(gains) > 1 else ""
+    return words.signed(gains.mean()) + spread
