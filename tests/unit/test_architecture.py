@@ -125,9 +125,9 @@ LAYERS_OF_REPORTS = (
     ("sheets", "compare"),
     ("terminal",),
     ("formats",),
-    ("plots", "ablation", "paper"),
+    ("plots", "ablation"),
     ("page",),
-    ("leaderboard",),
+    ("paper", "leaderboard"),
 )
 
 

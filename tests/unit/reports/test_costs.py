@@ -143,7 +143,7 @@ def test_the_command_prints_it(ttabench: Run, frame: pd.DataFrame, tmp_path: Pat
     output = ttabench("report", tmp_path / "old.csv", "--out", tmp_path / "o", "--format", "csv", "--cost")
     assert output.code == 2
     assert "no cell has a cost" in output.err
-    assert [path.name for path in (tmp_path / "o").iterdir()] == ["cells.csv"]  # before tables are made
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(("ratio", "doubted"), [(1.1, False), (0.9, False), (1.12, True), (0.61, True)])

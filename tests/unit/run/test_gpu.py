@@ -187,7 +187,7 @@ def test_a_classifier_measured_before_the_sweep_leaves_the_memory_to_the_workers
     classifier = SimpleNamespace(architecture=lambda: "facts")
     data = SimpleNamespace(name="digits", num_classes=10, fingerprint=lambda: "f")
     model: Any = SimpleNamespace(
-        name="timm/a", dataset=data, measured=data, ready=True, trainable=True, load=load
+        name="timm/a", dataset=data, measured=data, ready=True, trainable=True, load_with_warnings=load
     )
     assert [source.name for source in find_sources([model], "cuda")] == ["timm/a"]
     assert held.alive == [False]

@@ -21,6 +21,7 @@ from ttabench.store.new_records import sizes
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.options import make_grid
 from ttabench.sweep.sweep_file import keep, to_toml, with_flags
+from ttabench.system.work_claims import FolderProcesses
 
 SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow", "--out")
 
@@ -59,7 +60,8 @@ def test_a_task_computes_each_cell_once_with_the_bits_of_local(
     (folder,) = (here / "tasks").iterdir()
     assert "[4/4]" in (folder / "0.log").read_text()
     wait_for(lambda: slurm.call("squeue", "--name", folder.name) == "")
-    wait_for(lambda: not os.listdir(here / "running"))
+    watch = FolderProcesses(here)
+    wait_for(lambda: not any(watch.alive(lease.name) for lease in watch.leases()))
 
 
 def test_a_task_leaves_out_what_another_one_has_stored_though_all_is_to_be_computed_again(
