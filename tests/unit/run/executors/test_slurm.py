@@ -110,6 +110,7 @@ def test_an_array_is_taken_back_by_its_name(
     monkeypatch.setattr(slurm, "_cases", lambda commands: ["echo begun", "exec sleep 600"])
     mine = array(tmp_path)
     mine.start([("sweep",)] * 3, 2)
+    wait_for(lambda: len(list(mine.folder.glob("*.log"))) == 2)
     wait_for(lambda: mine.trouble() == "begun")
     assert len(list(mine.folder.glob("*.log"))) == 2  # the third waits
     assert mine.is_open()
