@@ -16,9 +16,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from ttabench.errors import UserError
 from ttabench.measure.summary_tensors import pack, unpack
 from ttabench.provenance import module_hash
+from ttabench.system.bounded_folder import largest_size, make_room
 from ttabench.system.environment import processor, versions
 from ttabench.system.files import replacing
 
@@ -56,7 +56,7 @@ class SourceCache:
     def __init__(self, folder: Path, identity: Sequence[str]) -> None:
         self._folder = folder
         self._identity = list(identity)
-        self._budget = _budget()
+        self._budget = largest_size(LIMIT, BUDGET_GB)
 
     def get(
         self,
@@ -104,25 +104,11 @@ class SourceCache:
         try:
             with replacing(file) as part:
                 part.write_bytes(data)
-            self._make_room()
+            make_room(((held,) for held in self._folder.glob("*.summary")), self._budget)
         except OSError as problem:
             warnings.warn(
                 f"{file.parent} cannot be written ({problem.strerror}); nothing is kept.", stacklevel=5
             )
-
-    def _make_room(self) -> None:
-        """Delete the least recently used files until the rest is within the budget."""
-        by_age = []
-        for file in self._folder.glob("*.summary"):
-            with contextlib.suppress(OSError):  # another worker may be deleting it
-                by_age.append((file.stat().st_mtime, file.stat().st_size, file))
-        total = sum(size for _, size, _ in by_age)
-        for _, size, file in sorted(by_age):
-            if total <= self._budget:
-                break
-            total -= size
-            with contextlib.suppress(OSError):
-                file.unlink()
 
     @contextmanager
     def _turn(self, file: Path) -> Iterator[None]:
@@ -141,15 +127,6 @@ class SourceCache:
             yield
             with contextlib.suppress(OSError):
                 lock.unlink()
-
-
-def _budget() -> float:
-    """The largest size of the folder in bytes, from ``$TTABENCH_SOURCE_GB``."""
-    text = os.environ.get(LIMIT, str(BUDGET_GB))
-    try:
-        return max(0.0, float(text)) * 1e9
-    except ValueError:
-        raise UserError(f"{LIMIT} is '{text}'; expected a number of gigabytes.") from None
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:

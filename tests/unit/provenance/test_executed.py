@@ -83,6 +83,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.run.worker": "calls the roots of the hash, and stores what they give",
     "ttabench.run.cell_images": "calls the roots of the hash, for a test set or a long stream",
     "ttabench.run.cell_run": "collects what is stored of a cell",
+    "ttabench.system.bounded_folder": "deletes what caches keep, which is made again",
     "ttabench.run.unchanged_data": "refuses data that changed; they have a fingerprint",
     "ttabench.cell.subset_names": "names datasets; data have a fingerprint",
     "ttabench.run.kept_objects": "keeps objects for the next cell",

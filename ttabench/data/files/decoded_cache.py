@@ -17,11 +17,12 @@ from ttabench.data.files.array_files import save_images
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.generated_cache import is_anew
 from ttabench.data.files.read_image import Fit, decode
-from ttabench.errors import UserError
 from ttabench.provenance import code_from
+from ttabench.system.bounded_folder import largest_size, make_room
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
 
+LIMIT = "TTABENCH_DECODED_GB"
 BUDGET_GB = 32.0
 
 
@@ -63,7 +64,8 @@ def _is_unchanged(path: Path, shape: tuple[int, ...]) -> bool:
 
 def _write(path: Path, files: Sequence[Path], shape: tuple[int, ...], fit: Fit) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _make_room(path.parent, int(np.prod(shape)))
+    held = ((note, note.with_suffix(".npy")) for note in path.parent.glob("*.json"))
+    make_room(held, largest_size(LIMIT, BUDGET_GB) - int(np.prod(shape)))
 
     def some(part: slice) -> NDArray[np.uint8]:
         images = np.empty((part.stop - part.start, *shape[1:]), np.uint8)
@@ -73,24 +75,3 @@ def _write(path: Path, files: Sequence[Path], shape: tuple[int, ...], fit: Fit) 
     save_images(path, shape, some)
     note = {"shape": shape, "sha256": file_sha256(path)}
     replace_file(path.with_suffix(".json"), json.dumps(note).encode())
-
-
-def _make_room(folder: Path, needed: int) -> None:
-    """Delete the least recently used arrays until `needed` bytes fit into the budget."""
-    text = os.environ.get("TTABENCH_DECODED_GB", str(BUDGET_GB))
-    try:
-        budget = float(text) * 1e9
-    except ValueError:
-        raise UserError(f"TTABENCH_DECODED_GB is '{text}'; expected a number of gigabytes.") from None
-    by_age = []
-    for note in folder.glob("*.json"):
-        with contextlib.suppress(OSError):  # another worker may be deleting it
-            by_age.append((note.stat().st_mtime, note.with_suffix(".npy").stat().st_size, note))
-    total = sum(size for _, size, _ in by_age) + needed
-    for _, size, note in sorted(by_age):
-        if total <= budget:
-            break
-        total -= size
-        note.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # some systems lock files that are open
-            note.with_suffix(".npy").unlink(missing_ok=True)

@@ -34,6 +34,7 @@ from ttabench.sweep import attestation
 from ttabench.sweep.attestation import Shown, measured_again
 from ttabench.sweep.attestation.sample import MOST, Sample, seed_of
 from ttabench.sweep.verify_sample import draw
+from ttabench.system.bounded_folder import largest_size
 from ttabench.system.checked_lines import decode, encode
 from ttabench.system.files import replace_file
 from ttabench_methods.tent import Tent
@@ -315,12 +316,12 @@ def test_what_computes_a_summary_runs_though_the_summary_is_kept(
     kept: list[float] = []
 
     def run(*_: object) -> Iterator[None]:
-        kept.append(summary_cache._budget())
+        kept.append(largest_size(summary_cache.LIMIT, summary_cache.BUDGET_GB))
         yield from ()
 
     monkeypatch.setattr(measured_again, "run", run)
     assert not [*way.run([], 0)]
-    assert (kept, summary_cache._budget()) == ([0], 8e9)
+    assert (kept, largest_size(summary_cache.LIMIT, summary_cache.BUDGET_GB)) == ([0], 8e9)
 
 
 def test_another_machine_and_a_gpu_may_not_attest(swept: Path, change: Change) -> None:
