@@ -28,6 +28,8 @@ def costs(report: Report) -> RenderableType:
     """The table of costs. Raises NothingToReport where no cell has a cost."""
     sheet = cost(report)
     if sheet is None:
+        if not any(row.about["measured"] for table in report.tables for row in table.measured_rows):
+            raise NothingToReport("no cell has a cost: none has a number; ttabench status DIR says why.")
         raise NothingToReport("no cell has a cost: an earlier version made these results; sweep again.")
     return render(sheet)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled, font_sizes
-from ttabench.errors import UserError
+from ttabench.errors import NothingToReport, UserError
 from ttabench_reports import plots
 from ttabench_reports.cells.costs_apart import with_costs
 from ttabench_reports.evidence.costs import costs
@@ -144,6 +144,12 @@ def test_the_command_prints_it(ttabench: Run, frame: pd.DataFrame, tmp_path: Pat
     assert output.code == 2
     assert "no cell has a cost" in output.err
     assert not (tmp_path / "o").exists()
+
+
+def test_why_there_are_no_costs_is_that_no_cell_has_a_number() -> None:
+    failed = spoil(cells(("source", "tent")), "failed", "no memory")
+    with pytest.raises(NothingToReport, match="none has a number; ttabench status DIR says why"):
+        terminal.costs(Report(failed))
 
 
 @pytest.mark.parametrize(("ratio", "doubted"), [(1.1, False), (0.9, False), (1.12, True), (0.61, True)])
