@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -116,7 +117,11 @@ class Store:
         except (FileNotFoundError, NotADirectoryError) as problem:
             if isinstance(problem, FileNotFoundError) and not self.root.exists():
                 raise UserError(f"{self.root} does not exist; expected a results folder.") from None
-            raise UserError(f"{self.root} is not a results folder of ttabench (no sweep.json).") from None
+            near = next(_results_folders_near(self.root), None)
+            one = f"; name one, such as {near}" if near else ""
+            raise UserError(
+                f"{self.root} is not a results folder of ttabench (no sweep.json){one}."
+            ) from None
         except OSError as problem:
             raise _unreadable(self.manifest, problem) from None
 
@@ -291,6 +296,13 @@ def _replaceable(row: Mapping[str, Any]) -> str:
 
 def _unreadable(path: Path, problem: OSError) -> UserError:
     return UserError(f"{path} cannot be read ({problem.strerror}).")
+
+
+def _results_folders_near(root: Path) -> Iterator[Path]:
+    """The results folders that are in this one, and the one that it is a part of, as ``results/cells``."""
+    with suppress(OSError):
+        inside = sorted(root.iterdir()) if root.is_dir() else []
+        yield from (folder for folder in (*inside, root.parent) if (folder / "sweep.json").is_file())
 
 
 def _is_free(root: Path) -> bool:

@@ -541,6 +541,11 @@ def test_a_folder_of_results_folders_may_stand_in_a_results_folder(tmp_path: Pat
     assert Store.create(tmp_path / "results", {"methods": ["sar"]}).sweep() == {"methods": ["sar"]}
     assert Store.at(tmp_path / "results" / "reference" / "digits-c").sweep() == {"methods": ["tent"]}
     (tmp_path / "thesis" / "drafts").mkdir(parents=True)
+    for wrong, near in (("results/reference", "results/reference/digits-c"), ("results/cells", "results")):
+        with pytest.raises(UserError, match=rf"\(no sweep\.json\); name one, such as \S*/{near}\.$"):
+            Store.at(tmp_path / wrong)
+    with pytest.raises(UserError, match=r"\(no sweep\.json\)\.$"):
+        Store.at(tmp_path / "thesis")
     with pytest.raises(UserError, match="nowhere does not exist; expected a results folder"):
         Store.at(tmp_path / "nowhere")
     with pytest.raises(UserError, match="is not a results folder of ttabench"):
