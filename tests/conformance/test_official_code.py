@@ -134,3 +134,6 @@ def test_code_that_returns_no_logits_says_so() -> None:
     method.code.forward = lambda x: (x, x)
     with pytest.raises(TypeError, match="returned tuple; expected logits"):
         method.adapt(images(2, seed=0))
+    method.code = None  # as after a build() without its return
+    with pytest.raises(TypeError, match=r"build\(\) returned NoneType; return the official object"):
+        method.adapt(images(2, seed=0))

@@ -75,6 +75,11 @@ class Foreign(Method[C]):
 
     @torch.enable_grad()
     def adapt(self, x: Tensor) -> Tensor:
+        if not callable(self.code):
+            raise TypeError(
+                f"build() returned {type(self.code).__name__}; return the official object, which is called "
+                "with each batch"
+            )
         logits = self.code(x)
         if not isinstance(logits, Tensor):
             raise TypeError(
