@@ -112,6 +112,8 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
     try:
         return ForeignSet(dataset(name, root))
     except UnknownName:
+        if os.sep in name:
+            raise  # it says that there is no such folder
         raise unknown("contamination", name, ("noise", *NAMES, *local_names(root))) from None
 
 

@@ -359,7 +359,7 @@ def test_any_foreign_set_of_a_sweep_contaminates_a_stream(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("./no folder/(0.2)", "unknown contamination './no folder/'"),
+        ("./no folder/(0.2)", "there is no folder ./no folder/."),
         ("nothing-c(0.2)", "unknown contamination 'nothing-c'"),
         ("noise(1.2)", "expected NAME"),
         ("noise(0.005)", r"noise\(0.005\) adds no image to a stream of 8 images; give a larger share"),
