@@ -158,6 +158,19 @@ def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep(
     assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None
 
 
+def test_the_page_about_time_has_the_same_costs() -> None:
+    page = (ROOT / "docs" / "how-long.md").read_text()
+    rows = re.findall(r"^\| ([\d.]+) to ([\d.]+) \| (`.*`) \|$", page, re.MULTILINE)
+    listed = {
+        name: (float(low), float(high)) for low, high, names in rows for name in names[1:-1].split("`, `")
+    }
+    assert set(listed) == set(typical_costs.PER_PASS) - {"source"}
+    costs = {name: typical_costs.PER_PASS[name] for name in listed}
+    assert {n: costs[n] for n, (low, high) in listed.items() if not low <= costs[n] <= high} == {}
+    without = ", ".join(f"`{name}`" for name in sorted(NEW))
+    assert f"There are no reference results of {without}." in " ".join(page.split()).replace(" and ", ", ")
+
+
 def test_what_a_sweep_says_of_costs_is_about_what_was_measured() -> None:
     """Within a factor of two on one network; so a method that makes ten passes is not said to make one."""
     records = Store.at(ROOT / "results" / "reference" / "real-cifar10-resnet20").latest().values()
