@@ -76,6 +76,14 @@ def test_ccc_has_every_speed_at_each_baseline() -> None:
     assert grid.seeds == (43, 44, 45)
 
 
+def test_a_dry_run_tells_its_streams_apart(ttabench: Run, tmp_path: Path) -> None:
+    what = ("--methods", "source", "--archs", "cct", "--datasets", "digits-c")
+    done = ttabench("sweep", "--protocol", "ccc", *what, "--dry-run", "--out", tmp_path)
+    cells = [line for line in done.out.splitlines() if line.startswith("run ")]
+    assert len(set(cells)) == len(cells) == 27
+    assert "run    source · cct · digits-c · ccc · seed 43 · ccc(40,length=7500000,speed=1000)" in cells
+
+
 def test_flags_replace_what_a_protocol_says(ttabench: Run, tmp_path: Path) -> None:
     what = ("--methods", "sar", "--archs", "cct", "--datasets", "digits-c", "--corruptions", "fog")
     done = ttabench("sweep", "--protocol", "wild:batch1", *what, "--dry-run", "--out", tmp_path)
