@@ -13,6 +13,11 @@ from ttabench.errors import UserError, shortened
 HELP = ["-h", "--help"]
 MEANS_OUT = ("--to", "--results", "--output", "--out-dir", "--output-dir", "--dir", "--folder")
 """Other names for the output folder, of other programs and of older versions."""
+IN_STREAM = {
+    "--rounds": "cdc(1,rounds=5)", "--accuracy": "ccc(40)", "--length": "ccc(40,length=1000000)",
+    "--speed": "ccc(40,speed=2000)", "--baseline": "ccc(40,baseline=resnet18)",
+}  # fmt: skip
+"""Values inside --stream that are taken for options of their own, each with an example."""
 FOLDERS = {"--out": "results", "--root": "data"}
 """Options that name a folder, each with an example."""
 FILES = ("--checkpoint",)
@@ -26,8 +31,11 @@ def sentence(problem: Any) -> str:
     """What the parser of the command line complains about, and what it expected."""
     option = getattr(problem, "option_name", "")
     near = list(getattr(problem, "possibilities", None) or ())
-    if option in MEANS_OUT and any("--out" in param.opts for param in problem.ctx.command.params):
+    has = {name for param in problem.ctx.command.params for name in param.opts} if option else set()
+    if option in MEANS_OUT and "--out" in has:
         near = ["--out"]
+    if option in IN_STREAM and "--stream" in has:
+        return f"no such option: {option}. It is a part of --stream, as in --stream '{IN_STREAM[option]}'."
     if option and near:
         return f"no such option: {option}. Did you mean {near[0]}?"  # the nearest comes first
     param: Any = getattr(problem, "param", None)

@@ -104,6 +104,10 @@ def test_every_verb_that_writes_a_folder_calls_it_out() -> None:
         (("sweep", "--archz", "x"), "no such option: --archz. Did you mean --archs?"),
         (("report", "--formt", "csv"), "Did you mean --format?"),
         (("sweep", "--results", "x"), "no such option: --results. Did you mean --out?"),
+        (
+            ("sweep", "--speed", "2000"),
+            "no such option: --speed. It is a part of --stream, as in --stream 'ccc(40,speed=2000)'.",
+        ),
         (("status", "--results", "x"), "no such option: --results."),
         (("figure", "tsne", "--to", "x"), "no such option: --to. Did you mean --out?"),
         (("report", "x", "--out", ""), "--out '' names no folder; name one, e.g. --out results"),
