@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # The papers show gaussian_noise. On these datasets it hardly lowers the accuracy; they show another one.
 DEFAULT_CORRUPTIONS = {"digits-c": "fog"}
+OF_RESULTS = ("heatmap", "bars", "severity", "cost", "stream", "ranks", "reliability", "unknown")
+"""The plots of `ttabench report`."""
 SEEDS = 2**32  # figures draw with scikit-learn too, which takes no larger seeds
 
 
@@ -38,6 +40,8 @@ def make(
     """
     if not name:
         raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
+    if name in OF_RESULTS and name not in registry.figure_names():
+        raise UserError(f"{name} is a plot of results, which ttabench report DIR draws.")
     function = registry.figure(name)
     known = options(function)
     of_figure = {flag: value for flag, value in given.items() if flag in known}

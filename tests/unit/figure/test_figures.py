@@ -49,6 +49,7 @@ from ttabench_methods.quantile.figures import (
 )
 from ttabench_methods.quantile.figures.forms import FORMS
 from ttabench_methods.quantile.strict import QuantileStrict
+from ttabench_reports.plots import DRAWN
 
 TOYS = {  # name → settings that make it quick
     "pipeline": (),
@@ -158,6 +159,7 @@ def test_the_last_bits_of_a_layout_do_not_show(tmp_path: Path, monkeypatch: pyte
     ("arguments", "told"),
     [
         (("six-blob",), "unknown figure 'six-blob'; did you mean 'six-blobs'?"),
+        *(((plot,), f"{plot} is a plot of results, which ttabench report DIR draws.") for plot in DRAWN),
         ((), "which figure? There are"),
         (("six-blobs", "--arch", "cct"), "takes no --arch; its options are epochs, lr, seed"),
         (("quantile-index", "--seed", "1"), "takes no --seed"),
