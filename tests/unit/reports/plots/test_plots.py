@@ -467,6 +467,14 @@ def test_severity_curves_are_the_means_of_each_severity(few: Report) -> None:
             assert tuple(np.round(means, 6)) in curves
 
 
+def test_a_method_without_one_of_the_severities_has_a_colour_after_those_with_all() -> None:
+    frame = cells(("source", "tent", "sar"), ("cct",), corruptions=("fog", "snow"), severities=(1, 3, 5))
+    gap = where(frame, method="tent") & (frame["severity"] == 3)
+    (drawing,) = drawn(Report(frame[~gap]), "severity")
+    (legend,) = drawing.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["Source", "SAR", "TENT"]
+
+
 def test_a_severity_with_another_protocol_too_stays_in_its_family() -> None:
     """Tables with protocols of their own at one severity, and none at the others."""
     methods, corruptions = ("source", "tent"), ("fog", "snow")
