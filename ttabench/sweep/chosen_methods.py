@@ -98,6 +98,7 @@ def check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
             )
         if choice.mode == "offline":
             _check_minibatch(choice)
+            _check_epochs(choice)
         if choice.mode == "online" and choice.cls.name not in (BASELINE, *online):
             online.append(choice.cls.name)
     if grid.epochs and "offline" not in {choice.mode for choice in methods}:
@@ -110,6 +111,16 @@ def check_methods(grid: Grid, methods: Sequence[MethodChoice]) -> None:
             f"--epochs {grid.epochs} is for offline methods; here these run online, and every image is seen "
             f"once: {', '.join(online)}.", stacklevel=2,
         )  # fmt: skip
+
+
+def _check_epochs(choice: MethodChoice) -> None:
+    """Raises UserError for two numbers of passes: the row would have the setting in its name, unused."""
+    asked, own = choice.grid.epochs, choice.given.get("epochs")
+    passes_by_itself = choice.cls.fit is not Method.fit  # else its setting `epochs` means something else
+    if asked and own is not None and passes_by_itself:
+        raise UserError(
+            f"--epochs {asked} and {choice.cls.name}.epochs={own} are both passes over the images; keep one."
+        )
 
 
 def _check_minibatch(choice: MethodChoice) -> None:

@@ -237,6 +237,16 @@ def test_epochs_of_a_sweep_with_online_methods_are_commented_on() -> None:
         resolve(replace(given, mode="offline", epochs=3))
 
 
+def test_two_numbers_of_epochs_are_refused() -> None:
+    """The row was called [epochs=2] and had made three passes. SoTTA's setting means something else."""
+    given = grid(mode="offline", epochs=3)
+    with pytest.raises(UserError, match=r"--epochs 3 and shot\.epochs=2 are both passes over the images"):
+        resolve(replace(given, methods=("shot[epochs=2]",)))
+    with pytest.raises(UserError, match=r"--epochs 3 and quantile\.epochs=4 are both"):
+        resolve(replace(given, methods=("quantile",), settings=("quantile.epochs=4",)))
+    resolve(replace(given, methods=("sotta[epochs=2]",)))
+
+
 def test_epochs_without_an_offline_method_are_refused() -> None:
     with pytest.raises(UserError, match="--epochs 3: no method of this sweep runs offline"):
         resolve(grid(epochs=3))
