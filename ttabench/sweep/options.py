@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.cell.protocol import parse_call, parse_contamination
-from ttabench.cell.stream_spec import parse_stream
+from ttabench.cell.stream_spec import StreamSpec, parse_stream
 from ttabench.cell.subset_names import DRAW, SUBSETS
 from ttabench.corruptions.names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
@@ -176,7 +176,8 @@ def contamination_spelling(value: Any) -> str:
 def stream_spelling(value: Any) -> str:
     """``ccc(speed=500)`` → ``ccc(40,length=100000,speed=500)``, as `StreamSpec` spells it; the baseline last.
 
-    A text that is no stream stays as it is; resolving the grid refuses it.
+    A text that is no stream stays as it is; resolving the grid refuses it. Raises UserError for a share in
+    place of percent.
     """
     text = one_spelling(str(value).strip())
     if text in ("", "mixed") or text.startswith("dirichlet("):
@@ -185,9 +186,15 @@ def stream_spelling(value: Any) -> str:
 
     stream, baseline = split_baseline(text)
     try:
-        spelled = str(parse_stream(stream))
+        spec = parse_stream(stream)
     except ValueError:
         return text
+    if isinstance(spec, StreamSpec) and 0 < spec.accuracy < 1:
+        raise UserError(
+            f"--stream {text}: the accuracy is in percent, and {spec.accuracy:g} % is less than guessing; "
+            f"did you mean ccc({100 * spec.accuracy:g})?"
+        )
+    spelled = str(spec)
     return f"{spelled.removesuffix(')')},baseline={baseline})" if baseline else spelled
 
 

@@ -39,6 +39,7 @@ from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import OPTIONS
+from ttabench.sweep.options import stream_spelling
 from ttabench.sweep.pace import OFFLINE
 from ttabench.sweep.plan import Planned, Source
 from ttabench.sweep.plan import plan as plan_cells
@@ -126,6 +127,15 @@ def test_a_stream_has_one_spelling(text: str, stored: str) -> None:
 def test_bad_protocols_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Protocol(**{"reset": "continual" if "stream" in wrong else "per_corruption", **wrong})
+
+
+def test_a_share_in_place_of_percent_is_refused_before_a_sweep() -> None:
+    with pytest.raises(
+        UserError, match=r"in percent, and 0.4 % is less than guessing; did you mean ccc\(40\)"
+    ):
+        stream_spelling("ccc(0.4,speed=500)")
+    assert stream_spelling("ccc(0)").startswith("ccc(0,")
+    assert stream_spelling("ccc(1)").startswith("ccc(1,")
 
 
 def test_new_fields_stay_out_of_old_identities() -> None:
