@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.once_per_table import once_per_table
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MIXED
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Column = tuple[str, ...]
 

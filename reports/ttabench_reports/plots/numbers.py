@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.font_manager import FontProperties
 
 from ttabench_reports.plots.fonts import families
 from ttabench_reports.plots.style import text_width
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.backend_bases import RendererBase
 
 DIGITS = 0.73  # height of a digit, as a share of the font's size
 

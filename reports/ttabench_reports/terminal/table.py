@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich import box
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -27,8 +27,6 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
     from ttabench.store import Store
 
 MOST_ROWS = 40
