@@ -41,9 +41,8 @@ def match(before: Side, after: Side) -> tuple[pd.DataFrame, tuple[int, int]]:
     left, right = left[SHOWN], right[SHOWN]
     both = left.merge(right, how="outer", on=list(KEY), suffixes=("_before", "_after"), indicator=True)
     both["change"] = both["accuracy_after"] - both["accuracy_before"]
-    both["_place"] = both["corruption"].map(naming.corruption_key)
-    order = ["dataset", "severity", "arch", "method", "_place", *KEY]
-    both = both.sort_values(list(dict.fromkeys(order)), ignore_index=True).drop(columns="_place")
+    order = list(dict.fromkeys(["dataset", "severity", "arch", "method", "corruption", *KEY]))
+    both = both.sort_values(order, key=naming.in_order, ignore_index=True)
     return both, (left_twins, right_twins)
 
 

@@ -37,11 +37,8 @@ class Report:
 
         Their order never varies.
         """
-        kept = one_per_cell(checked(self.cells))
-        order = kept.assign(_place=kept["corruption"].map(naming.corruption_key)).sort_values(
-            ["dataset", "severity", "arch", "base", "method", "_place", "seed", "cell_id"]
-        )
-        return order.drop(columns="_place").reset_index(drop=True)
+        by = ["dataset", "severity", "arch", "base", "method", "corruption", "seed", "cell_id"]
+        return one_per_cell(checked(self.cells)).sort_values(by, key=naming.in_order, ignore_index=True)
 
     @cached_property
     def _places(self) -> dict[Any, list[int]]:

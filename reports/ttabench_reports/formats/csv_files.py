@@ -87,11 +87,9 @@ def write_cells(cells: pd.DataFrame, path: Path) -> Path:
     With points above Source on the same weights and images.
     """
     frame = with_increase(checked(cells))
-    names = frame["corruption"].unique()
-    frame["_place"] = frame["corruption"].map({name: naming.corruption_key(name) for name in names})
-    by = ["dataset", "severity", "arch", "base", "method", "_place", "seed", "mode", "cell_id"]
+    by = ["dataset", "severity", "arch", "base", "method", "corruption", "seed", "mode", "cell_id"]
     shown = [c for c in frame if c in (*cells.columns, INCREASE) and c not in OF_RECORD]
-    frame = frame.loc[frame[by].sort_values(by).index, shown]
+    frame = frame.loc[frame[by].sort_values(by, key=naming.in_order).index, shown]
     frame = without_repeated_facts(frame) if "about_method" in frame and "code" in frame else frame
     return write_csv(path, frame.round({"seconds": 3, "written": 3}))
 

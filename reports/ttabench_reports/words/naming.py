@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from ttabench.cell.subset_names import HEAD, drawn_from
 from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
@@ -331,6 +332,13 @@ def corruption_key(name: str) -> tuple[int, str]:
     known = KNOWN_CORRUPTIONS
     place = known.index(name) if name in known else len(known)
     return place, re.sub(r"\d+", lambda number: number[0].zfill(20), name)
+
+
+def in_order(column: Any) -> Any:
+    """The `key` of pandas' `sort_values` by which corruptions come in the order of :func:`corruption_key`."""
+    if column.name != "corruption":
+        return column
+    return column.map({name: corruption_key(name) for name in column.unique()})
 
 
 def arch_key(arch: str) -> tuple[object, ...]:
