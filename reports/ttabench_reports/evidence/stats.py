@@ -69,7 +69,7 @@ def mean_fell(by_image: ArrayLike, by_seed: ArrayLike = ()) -> float:
     variances of both means add up, as for crossed random effects, with Satterthwaite's degrees of freedom
     (Biometrics Bulletin 2, 1946). 1 where nothing differs.
 
-    With few seeds it finds more than :meth:`Spread.p_value`, the level at which an interval reaches zero.
+    With few seeds it finds more than :meth:`Moments.p_values`, the levels at which intervals reach zero.
     """
     from scipy.special import stdtr
 
@@ -158,24 +158,10 @@ class Spread:
     n_seeds: int
 
     @classmethod
-    def of(cls, values: ArrayLike) -> Spread:
-        """Of values (seeds, n). Raises ValueError unless n ≥ 2."""
-        x = np.asarray(values, dtype=float)
-        if x.ndim != 2 or x.shape[1] < 2:
-            raise ValueError(f"values have shape {x.shape}; expected (seeds, n) with n of at least 2")
-        products = x @ x.T
-        return cls.from_moments(x.sum(axis=1), products.sum(), np.trace(products), x.shape[1])
-
-    @classmethod
     def from_moments(cls, sums: NDArray[np.float64], across: Any, within: Any, n: int) -> Spread:
         """From the sums over n images (seeds,) and of products, see :class:`Moments`."""
         mean, plain, images, by_seed = (float(value) for value in _components(sums, across, within, n))
         return cls(mean, math.sqrt(plain), math.sqrt(images), math.sqrt(by_seed), n, len(sums))
-
-    def p_value(self) -> float:
-        """Of a mean of zero, two-sided: the level at which an interval of Student's t just reaches zero."""
-        mean, images, seeds = (np.array([value]) for value in (self.mean, self.images, self.seeds))
-        return float(_p_values(mean, images, seeds, self.n_images, self.n_seeds)[0])
 
     def between(self, low: float, high: float, confidence: float = 0.95) -> tuple[float, float]:
         """The interval (low, high), from :func:`percentiles` of the draws of the mean.
@@ -232,7 +218,10 @@ class Moments:
         return Spread.from_moments(self.sums[method] - self.sums[minus], *self._of(method, minus), self.n)
 
     def p_values(self, method: int, others: Sequence[int]) -> NDArray[np.float64]:
-        """:meth:`Spread.p_value` of a method's differences from each of `others`: (others,)."""
+        """Two-sided, of a mean of zero of a method's differences from each of `others`: (others,).
+
+        The levels at which intervals of Student's t just reach zero.
+        """
         a, b = method, np.array(others, int)
         mean, _, images, by_seed = _components(self.sums[a] - self.sums[b], *self._of(a, b), self.n)
         return _p_values(mean, np.sqrt(images), np.sqrt(by_seed), self.n, self.sums.shape[1])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
 
 from tests.cases import each
@@ -25,13 +26,26 @@ from ttabench_reports.evidence.stats import (
 )
 
 
+def spread_of(values: ArrayLike) -> Spread:
+    """Of values (seeds, n), from their sums and products."""
+    x = np.asarray(values, dtype=float)
+    products = x @ x.T
+    return Spread.from_moments(x.sum(axis=1), products.sum(), np.trace(products), x.shape[1])
+
+
+def p_of(spread: Spread) -> float:
+    """Of a mean of zero, two-sided: the level at which an interval of Student's t just reaches zero."""
+    mean, images, seeds = (np.array([value]) for value in (spread.mean, spread.images, spread.seeds))
+    return float(stats._p_values(mean, images, seeds, spread.n_images, spread.n_seeds)[0])
+
+
 def interval(
     values: np.ndarray, draws: np.ndarray | None = None, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Of the mean of values (seeds, n)."""
     draws = bootstrap_means(values.mean(axis=0)[None])[:, 0] if draws is None else draws
     low, high = percentiles(draws, confidence)
-    return Spread.of(values).between(low, high, confidence)
+    return spread_of(values).between(low, high, confidence)
 
 
 @settings(deadline=None)  # busy machines
@@ -133,7 +147,7 @@ def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
     theirs = bootstrap((values[0],), np.mean, n_resamples=20_000, method="percentile", rng=5)
     expected = (theirs.confidence_interval.low, theirs.confidence_interval.high)
     assert interval(values[:1]) == pytest.approx(expected, abs=0.15 * theirs.standard_error)
-    p = Spread.of(values[:1]).p_value()
+    p = p_of(spread_of(values[:1]))
     assert p == pytest.approx(ttest_1samp(values[0], 0).pvalue, abs=1e-12)
 
 
@@ -199,7 +213,7 @@ def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
     for seeds in (1, 2, 4):
         values = (rng.random((seeds, 500)) < 0.52) - 0.5 + 0.01 * rng.standard_normal((seeds, 1))
         low, high = interval(values)
-        nearest = np.abs(interval(values, confidence=1 - Spread.of(values).p_value())).min()
+        nearest = np.abs(interval(values, confidence=1 - p_of(spread_of(values)))).min()
         assert nearest < 0.15 * (high - low)
 
 
@@ -222,10 +236,10 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
     values = rng.binomial(15, [[[0.7]], [[0.72]], [[0.9]]], (3, seeds, 200))
     moments = Moments(values)
     for a, b in ((0, 1), (2, 0)):
-        direct, quick = Spread.of(values[a] - values[b]), moments.spread(a, b)
+        direct, quick = spread_of(values[a] - values[b]), moments.spread(a, b)
         for name in ("mean", "plain", "images", "seeds", "n_images", "n_seeds"):
             assert getattr(quick, name) == pytest.approx(getattr(direct, name), rel=1e-9, abs=1e-9)
-        mine = Spread.of(values[a])
+        mine = spread_of(values[a])
         assert moments.spread(a).plain == pytest.approx(mine.plain, rel=1e-6)
         by_image = (values[a] - values[b]).mean(axis=0)
         assert quick.plain == pytest.approx(by_image.std(ddof=1) / math.sqrt(200))
@@ -245,7 +259,7 @@ def test_standard_errors_are_those_of_the_analysis_of_variance() -> None:
     ms_image, ms_seed = 3 * (of_image**2).sum() / 49, 50 * (of_seed**2).sum() / 2
     ms_rest = (rest**2).sum() / (49 * 2)
     assert ms_image > 1.5 * ms_rest
-    spread = Spread.of(x)
+    spread = spread_of(x)
     assert spread.plain == pytest.approx(math.sqrt(ms_image / 150))
     assert spread.images == pytest.approx(math.sqrt((ms_image - ms_rest) / 150))
     assert spread.seeds == pytest.approx(math.sqrt(ms_seed / 150))
@@ -260,7 +274,7 @@ def test_p_values_of_many_pairs_are_those_of_each(seeds: int) -> None:
     moments = Moments(values)
     for a in range(4):
         others = [b for b in (3, 1, 0, 2) if b != a]
-        expected = [moments.spread(a, b).p_value() for b in others]
+        expected = [p_of(moments.spread(a, b)) for b in others]
         assert moments.p_values(a, others).tolist() == expected
     assert moments.p_values(0, [3]).tolist() == [1.0]
     difference = (values[1] - values[0]).mean(axis=0)
@@ -278,13 +292,8 @@ def test_a_second_seed_does_not_hide_a_difference() -> None:
     rng = np.random.default_rng(11)
     values = rng.binomial(15, [[0.50], [0.52]], (2, 1000)) / 15 - 0.45
     by_image = values.mean(axis=0)
-    assert Spread.of(values).p_value() == pytest.approx(ttest_1samp(by_image, 0).pvalue)
+    assert p_of(spread_of(values)) == pytest.approx(ttest_1samp(by_image, 0).pvalue)
     assert interval(values) == interval(by_image[None])
-
-
-def test_a_spread_of_what_has_no_images_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected \\(seeds, n\\)"):
-        Spread.of([0.5, 0.6])
 
 
 SHIFTS = np.linspace(-1, 1, 15, dtype=np.float32) + 1  # how easy each corruption is
@@ -321,5 +330,5 @@ def test_intervals_cover_the_truth_in_95_of_100_simulated_studies(n: int, seeds:
     covered = np.mean([low <= truth <= high for low, high in actual])
     assert 0.93 <= covered <= 0.97
     # And the test of the true difference rejects as rarely as it says.
-    null = [Spread.of(x - truth).p_value() for x in studies]
+    null = [p_of(spread_of(x - truth)) for x in studies]
     assert 0.03 <= np.mean(np.array(null) < 0.05) <= 0.07
