@@ -12,9 +12,9 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.curves import Curve, Panels, curves, others, parts, rows_of, shown
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.which import looks, methods
+from ttabench_reports.plots.which import looks
 from ttabench_reports.sheets import words
-from ttabench_reports.tables.families import Family, families
+from ttabench_reports.tables.families import Family, across, families
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words.naming import MEAN
 
@@ -72,17 +72,12 @@ def _mean_of_known(values: Sequence[float]) -> float:
 
 def _by_severity(family: Family, value: Callable[[Row], float]) -> dict[str, list[Curve]]:
     """A curve for each method that has a number at some severity, with a gap where it has none."""
-    rows: dict[tuple[str, str], dict[int, Row]] = {}
     severities = _severities(family)
-    for table, severity in zip(family.tables, severities, strict=True):
-        for arch, rows_of_arch in methods(table).items():
-            for row in rows_of_arch:
-                rows.setdefault((arch, row.method), {})[severity] = row
     panels: dict[str, list[Curve]] = {}
-    for (arch, _), known in rows.items():
-        values = [value(known[s]) if s in known else math.nan for s in severities]
+    for (arch, _), rows in across(family.tables).items():
+        values = [value(rows[n]) if n in rows else math.nan for n in range(len(severities))]
         if not all(map(math.isnan, values)):
-            *others, last = (known[severity] for severity in sorted(known))
+            *others, last = rows.values()
             panels.setdefault(arch, []).append(Curve(last, severities, values, others))
     return panels
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ttabench_reports.evidence.places import places_of_table, untested
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
+from ttabench_reports.tables.families import across
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table, legend_of
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
@@ -97,14 +98,12 @@ def side_by_side(
 
     cells  what a row of a table prints, beside all rows of its line, in `width` columns.
     """
-    by_name = [{(row.arch, row.method): row for row in table.measured_rows} for table in tables]
-    keys = dict.fromkeys(key for rows in by_name for key in rows)
     blocks: dict[str, list[Line]] = {}
-    for key in sorted(keys, key=lambda key: naming.arch_key(key[0])):
-        block = blocks.setdefault(key[0], [])
-        measured = [rows[key] for rows in by_name if key in rows]
+    for (arch, _), rows in sorted(across(tables).items(), key=lambda item: naming.arch_key(item[0][0])):
+        block = blocks.setdefault(arch, [])
+        measured = list(rows.values())
         line = notes.names(measured, model=not block)
-        for table, rows in zip(tables, by_name, strict=True):
-            line += cells(table, rows[key], measured) if key in rows else [words.known("")] * width
+        for place, table in enumerate(tables):
+            line += cells(table, rows[place], measured) if place in rows else [words.known("")] * width
         block.append(line)
     return Group("", list(blocks.values()))

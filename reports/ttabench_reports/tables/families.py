@@ -1,4 +1,4 @@
-"""Tables that differ in nothing but the severity."""
+"""Tables that belong together: those that differ in nothing but the severity, and rows of several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttabench_reports.cells.frames import TABLE, unusual
 from ttabench_reports.cells.grouped import grouped
-from ttabench_reports.tables.table import Table, beside_stream, in_brackets, with_stream
+from ttabench_reports.tables.table import Row, Table, beside_stream, in_brackets, with_stream
 from ttabench_reports.words import naming
 
 
@@ -51,3 +51,12 @@ def families(tables: Iterable[Table]) -> list[Family]:
         )
         for members, text in zip(by_key.values(), texts, strict=True)
     ]
+
+
+def across(tables: Iterable[Table]) -> dict[tuple[str, str], dict[int, Row]]:
+    """The measured rows of tables by architecture and method, each by the place of its table."""
+    rows: dict[tuple[str, str], dict[int, Row]] = {}
+    for place, table in enumerate(tables):
+        for row in table.measured_rows:
+            rows.setdefault((row.arch, row.method), {})[place] = row
+    return rows
