@@ -164,8 +164,8 @@ def measured(tables: Sequence[Table], *, exceptions: bool = False) -> str:
     if items:
         baselines = {str(table.key["baseline"]) for table in tables}
         images = everything(table.key["dataset"] for table in tables)
-        say = protocols.words if exceptions else protocols.brief
-        parts.append(f"Protocol: {say(items, min(baselines) if len(baselines) == 1 else '', images)}.")
+        full, brief = protocols.said(items, min(baselines) if len(baselines) == 1 else "", images)
+        parts.append(f"Protocol: {full if exceptions else brief}.")
     seeds = {table.seeds for table in tables} - {""}
     if seeds:
         some = "" if all(table.seeds for table in tables) else ", where there are several"

@@ -100,8 +100,7 @@ def _build(
         several_orders(rows, numbers),
         *further,
     )
-    items, images = fields(members), everything([key["dataset"]])
-    protocol, brief = (words(items, key["baseline"], images) for words in (protocols.words, protocols.brief))
+    protocol, brief = protocols.said(fields(members), key["baseline"], everything([key["dataset"]]))
     said = tuple(filter(None, remarks))
     return Table(key, difference, protocol, _seeds(members), said, main, extra, tuple(rows), notes, brief)
 

@@ -16,23 +16,19 @@ Item = tuple[str, Mapping[str, Any]]
 may differ)."""
 
 
-def words(items: Sequence[Item], baseline: str = "", images: str = "all images") -> str:
+def said(items: Sequence[Item], baseline: str = "", images: str = "all images") -> tuple[str, str]:
     """``online, batch size 200, …, all images. Batch size 64: TENT, SAR. Offline, 10 epochs: Quantile``.
+
+    The second text is brief: it says that there are exceptions, and where they stand.
 
     Common is what most of the items have, field by field. Headings say the fields that an item lacks.
     `baseline` is that of a ccc stream; `images` is what :func:`ttabench.cell.subset_names.everything` says.
     """
     text, exceptions = _common_and_exceptions(items, baseline, images)
-    return ". ".join(
-        [text, *(f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}"
-                 for other, who in exceptions.items())]
-    )  # fmt: skip
-
-
-def brief(items: Sequence[Item], baseline: str = "", images: str = "all images") -> str:
-    """:func:`words` without the exceptions: that there are some, and where they stand."""
-    text, exceptions = _common_and_exceptions(items, baseline, images)
-    return f"{text}; exceptions: {THERE}" if exceptions else text
+    others = [
+        f"{other[0].upper()}{other[1:]}: {', '.join(dict.fromkeys(who))}" for other, who in exceptions.items()
+    ]
+    return ". ".join([text, *others]), f"{text}; exceptions: {THERE}" if exceptions else text
 
 
 def of_row(fields: Mapping[str, Any], baseline: str = "") -> str:

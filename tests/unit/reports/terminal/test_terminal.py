@@ -18,8 +18,7 @@ from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports.sheets import words as words_of_tables
 from ttabench_reports.tables import build as tables
 from ttabench_reports.terminal import table as terminal
-from ttabench_reports.words import naming
-from ttabench_reports.words.protocols import words
+from ttabench_reports.words import naming, protocols
 
 
 def shown(frame: pd.DataFrame, width: int) -> str:
@@ -188,9 +187,9 @@ def test_means_in_the_terminal_say_what_their_marks_mean_and_how_they_were_measu
 
 def test_compute_ratios_that_differ_are_those_of_their_methods() -> None:
     both = [("TENT", Protocol(pace=1, pace_ratio=3.17)), ("CoTTA", Protocol(pace=1, pace_ratio=59.2))]
-    text = words([(who, asdict(protocol)) for who, protocol in both])
+    text, _ = protocols.said([(who, asdict(protocol)) for who, protocol in both])
     assert text.endswith(", pace 1. Compute ratios: TENT 3.17, CoTTA 59.2")
-    alone = words([("TENT", asdict(both[0][1]))])
+    alone, _ = protocols.said([("TENT", asdict(both[0][1]))])
     assert alone.endswith(", pace 1 at compute ratio 3.17")
 
 
