@@ -16,7 +16,7 @@ from bench_suite import Timer, arguments, parsed
 
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.store import Store
 from ttabench.store.writer import environment
 from ttabench.system.checked_lines import encode

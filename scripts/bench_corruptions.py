@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from reference_corruptions import reference
 
 from ttabench.corruptions.any_size import corrupt_any_size as corrupt
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.frost_textures import procedural_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.sizes import IMAGENET_SIZE
 from ttabench.errors import UserError
 

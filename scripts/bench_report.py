@@ -22,7 +22,7 @@ from bench_suite import arguments, load, parsed, run_command
 
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.observe.calibration import calibration_bins
 from ttabench.store import Store
 

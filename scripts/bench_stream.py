@@ -40,7 +40,7 @@ from torch import nn
 
 from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.digits import Digits
 from ttabench.measure import scoring
 from ttabench.measure.source_access import SourceImages

@@ -20,7 +20,7 @@ import torch
 from bench_suite import arguments, fresh_process, median_ratio
 
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.arch_names import resolve
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training.portable import KERNELS
 from ttabench.models.training.recipes import recipe_for

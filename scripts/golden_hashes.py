@@ -15,8 +15,8 @@ from golden_corruptions import GoldenFolder, Images, read_mosaic, replay
 
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions.any_size import corrupt_any_size
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.frost_textures import FrostTextures
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 
 FILE = "clean-6.webp"
 SEEDS = 5

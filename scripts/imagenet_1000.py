@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from bench_suite import arguments
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_npz, save_npz
 from ttabench.data.own.generate_corrupted import generate

@@ -26,7 +26,7 @@ import numpy as np
 from bench_suite import arguments
 from golden_corruptions import GoldenFolder, read_mosaic
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import save_npz
 from ttabench.data.published.cifar_facts import CIFAR10_C

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import imagenet_1000
 import real_cifar
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError, unknown

@@ -25,9 +25,9 @@ from golden_corruptions import NO_FROST, GoldenFolder, Images, replay
 from golden_hashes import Hashes, severities
 
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.frost_textures import FrostTextures, load_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError
 
 MAX_PERCENT = 0.1

@@ -53,7 +53,7 @@ from ttabench_reports.plots.bars import all_bars
 from ttabench_reports.plots.plot import render as render_plot
 from ttabench_reports.plots.style import plot_style
 from ttabench_reports.sheets import per_corruption, words
-from ttabench_reports.sheets import unknown as unknown_sheets
+from ttabench_reports.sheets import unknown_classes as unknown_sheets
 from ttabench_reports.sheets.costs import cost
 from ttabench_reports.sheets.drops import drops
 from ttabench_reports.sheets.selection import NAMES as SCORE_NAMES

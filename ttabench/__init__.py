@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ttabench.api.adapt import adapt
     from ttabench.api.adapted import Adapted
     from ttabench.api.evaluate import Evaluation, evaluate
-    from ttabench.api.named_norm_layers import name_norm_layers
-    from ttabench.api.names import (
+    from ttabench.api.lookup import (
         corrupt,
         get_dataset,
         get_method,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         list_datasets,
         list_methods,
     )
+    from ttabench.api.named_norm_layers import name_norm_layers
     from ttabench.api.sweeping import load_results, run_sweep
     from ttabench.cell.protocol import Protocol
     from ttabench.classifier import Classifier

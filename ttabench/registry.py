@@ -202,7 +202,7 @@ def method_facts(name: str, settings: Iterable[object]) -> dict[str, Any]:
 
     {} for a method that is not registered, such as one of a program of the user.
     """
-    from ttabench.method.facts import facts_of  # imports torch
+    from ttabench.method.facts_for_reports import facts_of  # imports torch
 
     try:
         facts = facts_of(method(name))

@@ -18,7 +18,7 @@ forward pass before the update. x′ is made, and its forward pass done, for ima
 Deviations: dropout and stochastic depth stay in eval mode. With `official_quirks=True` the top layers are
 found by their names, as in the official code, which leaves nothing out on networks other than torchvision's
 ResNets and timm's ViT-B. Sweeps scale the learning rate with the batch size as the official script does
-(`official_rates`).
+(`rates_by_batch_size`).
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ pass, before the update. If the entropy of clean images is below e₀, as on CIF
 the first batches on; a warning and an alarm report this. Another alarm reports resets after most batches.
 
 Deviations: a reset clears e_m and the optimiser; without a reliable sample there is no step; dropout stays
-off. Sweeps scale the learning rate with the batch size as the official script does (`official_rates`). As in
-the official code, `official_quirks=True` keeps e_m and optimiser (so the next batch resets again), takes
-steps by momentum alone, and finds the top by module names, which exist only in torchvision's ResNets and
-timm's ViT-B.
+off. Sweeps scale the learning rate with the batch size as the official script does (`rates_by_batch_size`).
+As in the official code, `official_quirks=True` keeps e_m and optimiser (so the next batch resets again),
+takes steps by momentum alone, and finds the top by module names, which exist only in torchvision's ResNets
+and timm's ViT-B.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.conftest import ttabench
 from ttabench import registry
-from ttabench_reports.leaderboard import folders
+from ttabench_reports.leaderboard import joined_folders
 
 __all__ = ["ttabench"]
 
@@ -32,4 +32,4 @@ def seen(installed: Path) -> Iterator[None]:
 def forget_methods() -> None:
     """What is kept about methods by name, as a new process has it."""
     registry._method.cache_clear()
-    folders._modules.cache_clear()
+    joined_folders._modules.cache_clear()

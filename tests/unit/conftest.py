@@ -127,7 +127,7 @@ def swept(_swept: Path, tmp_path: Path) -> Path:
 def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``few-c-local``: 40 corrupted images of ten classes, read in less time than digits-c."""
     from tests.unit.data_fakes import clean_images, labels_for
-    from ttabench.corruptions.names import CORRUPTIONS
+    from ttabench.corruptions.corruption_names import CORRUPTIONS
     from ttabench.data.own.generate_corrupted import generate
 
     folder = tmp_path_factory.mktemp("few")

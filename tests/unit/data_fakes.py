@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.corruptions.frost_textures import OFFICIAL_FILES
-from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.published.cifar_facts import CIFAR10_1, CIFAR10_C, CIFAR100_C
 from ttabench.data.published.description import PublishedDataset
 from ttabench.data.published.imagenet_facts import IMAGENET_C, IMAGENET_R, IMAGENET_V2, TINYIMAGENET_C

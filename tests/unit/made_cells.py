@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ttabench.cell import canonical
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.registry import method_facts
 from ttabench.store.columns import COLUMNS
 

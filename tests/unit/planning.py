@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, NATURAL
 from ttabench.method import Architecture
 from ttabench.models.model import Model
 from ttabench.sweep.chosen_methods import choose_methods

@@ -54,7 +54,7 @@ def test_reports_import_only_the_store_side() -> None:
     for file in files("reports"):
         for name in imports(file):
             top, _, rest = name.partition(".")
-            light = name.startswith("ttabench.corruptions.names")
+            light = name.startswith("ttabench.corruptions.corruption_names")
             side = rest.partition(".")[0] in allowed
             assert top == "ttabench_reports" or side or light, f"{file}: {name}"
 
@@ -68,10 +68,10 @@ LIGHT = (  # one after the other in one process: what is forbidden may not come 
     ("ttabench", ("torch", "pandas", "numpy")),
     ("ttabench_reports", ("torch", "pandas", "matplotlib", "rich")),
     ("ttabench.cli", ("torch", "pandas", "numpy", "rich.progress", "matplotlib")),
-    ("ttabench.models.architectures.names", ("torch",)),
+    ("ttabench.models.architectures.arch_names", ("torch",)),
     ("ttabench.models.training.plans", ("torch",)),
     ("ttabench.models.checkpoints.cache", ("torch",)),
-    ("ttabench.corruptions.names", ("torch", "cv2", "scipy")),
+    ("ttabench.corruptions.corruption_names", ("torch", "cv2", "scipy")),
     ("ttabench.store", ("torch", "matplotlib")),
     ("ttabench_reports.evidence.stats", ("torch", "matplotlib")),
     ("ttabench_reports.tables.build", ("torch", "scipy", "matplotlib.pyplot")),

@@ -11,7 +11,7 @@ from torch import nn
 
 from ttabench.api.adapted import Adapted, device_of, dtype_of, learning
 from ttabench.api.image_size import tried_with
-from ttabench.api.names import check_seed, get_method
+from ttabench.api.lookup import check_seed, get_method
 from ttabench.api.normalisation import as_numbers, check_images
 from ttabench.api.source_batches import SourceBatches
 from ttabench.cell import spell

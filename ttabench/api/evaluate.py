@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ttabench.api.adapted import Adapted, device_of, dtype_of
 from ttabench.api.image_size import of_size
 from ttabench.api.labelled_images import of_arrays, of_batches
-from ttabench.api.names import check_seed
+from ttabench.api.lookup import check_seed
 from ttabench.api.own_generator import OwnGenerator
 from ttabench.api.scored_images import check_scored, scored_of
 from ttabench.cell.protocol import Protocol

@@ -139,7 +139,7 @@ def _with_settings(name: str, texts: Mapping[str, str]) -> Fact:
 
 def _method(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> Fact:
     """What the listings show of a method with the settings `given`."""
-    from ttabench.method.facts import settings_from
+    from ttabench.method.facts_for_reports import settings_from
     from ttabench.method.settings import configured
 
     config = configured(cls, given, {})
@@ -187,11 +187,11 @@ def _source_data(needs: Needs) -> str:
 
 def _architectures() -> dict[str, Architecture]:
     """The facts about the general architectures that methods may require."""
+    from ttabench.models.architectures import arch_names
     from ttabench.models.architectures import build as catalog
-    from ttabench.models.architectures import names
 
     size = {"num_classes": 10, "image_size": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in names.ARCHS}  # type: ignore[arg-type]
+    return {n: catalog.build(n, dataset="digits-c", **size).architecture() for n in arch_names.ARCHS}  # type: ignore[arg-type]
 
 
 def _where(cls: type[Method[Any]], archs: Mapping[str, Architecture], given: Mapping[str, Any]) -> str:

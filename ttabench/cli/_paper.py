@@ -22,8 +22,8 @@ from ttabench.paper.asked import (
     table_tasks,
 )
 from ttabench.paper.experiments import Task, stands_for
-from ttabench.paper.facts import FACTS, Facts
 from ttabench.paper.measure import measure
+from ttabench.paper.page_facts import FACTS, Facts
 from ttabench.paper.ready import with_weights
 from ttabench.registry import figure, view
 from ttabench.sweep.conduct import check_precision, console_of_errors

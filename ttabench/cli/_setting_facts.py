@@ -47,7 +47,7 @@ def _range(hint: Any, allowed: Any) -> str:
 
 def _meanings(config: type[Any]) -> dict[str, str]:
     """The meaning of each setting, from the method's table of symbols, in a comment, in the docstring."""
-    from ttabench.method.facts import own_docstring
+    from ttabench.method.facts_for_reports import own_docstring
 
     meanings: dict[str, str] = {}
     for cls in reversed(config.__mro__):

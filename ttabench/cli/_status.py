@@ -15,7 +15,7 @@ from rich.text import Text
 from ttabench.cell.stream_spec import ALL_STREAMS
 from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
 from ttabench.cli._table import make_table, screen
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
 from ttabench.provenance.staleness import stale_cells
 from ttabench.run.executors.cluster import FOLDER

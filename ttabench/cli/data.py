@@ -211,7 +211,7 @@ def generate(
 
 def _sweep_of(folder: Path, root: Path | None, corruptions: Sequence[str], severities: Sequence[int]) -> str:
     """A sweep that only needs what was generated; the defaults of its options are left out."""
-    from ttabench.corruptions.names import CORRUPTIONS
+    from ttabench.corruptions.corruption_names import CORRUPTIONS
 
     dataset = folder.name if root is None else str(folder)
     command = f"ttabench sweep --datasets {printable(shlex.quote(dataset))}"

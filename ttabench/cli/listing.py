@@ -97,18 +97,24 @@ def _settings(name: str) -> None:
 
 def _archs() -> None:
     from ttabench.cli._table import say, table
-    from ttabench.models.architectures import names
+    from ttabench.models.architectures import arch_names
     from ttabench.models.checkpoints.cache import with_package
     from ttabench.models.external import official_checkpoints
     from ttabench.models.external.packages import made_for_another_torch
 
-    members = names.PRESETS["digits-c"], names.PRESETS[32], names.PRESETS[64]
-    rows = [(name, what, *(preset.get(name, "") for preset in members)) for name, what in names.ARCHS.items()]
+    members = (
+        arch_names.PRESETS["digits-c"],
+        arch_names.PRESETS[32],
+        arch_names.PRESETS[64],
+    )
+    rows = [
+        (name, what, *(preset.get(name, "") for preset in members)) for name, what in arch_names.ARCHS.items()
+    ]
     table(["architecture", "what", "on digits-c", "at 32 px", "at 64 px"], rows)
     for dataset, archs in sorted(with_package().items()):
         say(f"With ttabench, trained on {dataset}: {', '.join(archs)}. A sweep trains the others it needs.")
     say("Also by exact name:")
-    for family, members_of in _families(names.MEMBERS).items():
+    for family, members_of in _families(arch_names.MEMBERS).items():
         say(f"  {family}: {', '.join(members_of)}")
     published = (official_checkpoints.PREFIX + name for name in official_checkpoints.NAMES)
     say(f"Published weights: {', '.join(published)}.")
@@ -148,9 +154,9 @@ def _protocols() -> None:
 
 def _corruptions() -> None:
     from ttabench.cli._table import table
-    from ttabench.corruptions import names
+    from ttabench.corruptions import corruption_names
 
-    rows = [(name, "one of the fifteen") for name in names.CORRUPTIONS]
-    rows += [(name, "extra: for choosing hyper-parameters") for name in names.EXTRA_CORRUPTIONS]
-    rows += [(name, "of cifar10-c-bar, 32 pixels only") for name in names.BAR_CORRUPTIONS]
+    rows = [(name, "one of the fifteen") for name in corruption_names.CORRUPTIONS]
+    rows += [(name, "extra: for choosing hyper-parameters") for name in corruption_names.EXTRA_CORRUPTIONS]
+    rows += [(name, "of cifar10-c-bar, 32 pixels only") for name in corruption_names.BAR_CORRUPTIONS]
     table(["corruption", "what"], rows)

@@ -6,10 +6,10 @@ import warnings
 
 import numpy as np
 
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS
 from ttabench.corruptions.engine import _keep_freed_memory, check_request, corrupt
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.layout import Images
-from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.corruptions.sizes import IMAGENET_SIZE, SIZES, nearest_size
 from ttabench.errors import UserError
 

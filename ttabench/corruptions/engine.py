@@ -8,9 +8,9 @@ import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
 from ttabench.corruptions import by_name as registry
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.layout import Images
-from ttabench.corruptions.names import BAR_CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError, unknown
 from ttabench.system.cores import available_cores
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS
 
 if TYPE_CHECKING:
     from ttabench.corruptions.layout import Images

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ttabench.cell.subset_names import drawn_from, split_subset
-from ttabench.corruptions.names import CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.corruption_names import CORRUPTIONS, SEVERITIES
 from ttabench.data.data_root import data_root
 from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.published.description import PublishedDataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.data.published.recognise import how_to_open
 from ttabench.errors import UnknownName, UserError, shortened, unknown
 from ttabench.system.environment import cache_dir
@@ -48,7 +48,7 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
            described in ``docs/bring-your-own.md``).
 
     Both perhaps with a number of images (``cifar100-c[1000]``, ``imagenet-c[5000@3]``), see
-    :mod:`ttabench.data.drawn`.
+    :mod:`ttabench.data.balanced_subset`.
 
     Raises UnknownName where there is no such name or folder, and UserError where files are missing or wrong.
     """
@@ -60,7 +60,7 @@ def dataset(name: str, root: Path | str | None = None) -> Dataset:
         return CurrentDigits()
     plain, subset = split_subset(name)
     if (whole := drawn_from(name)) != name and not user_path(name).is_dir():
-        from ttabench.data.drawn import drawn
+        from ttabench.data.balanced_subset import drawn
 
         return drawn(dataset(whole, root), subset)
     if plain in PUBLISHED:
@@ -119,7 +119,7 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
 
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise UserError for an own dataset whose name means another folder: workers open it by its name."""
-    from ttabench.data.drawn import undrawn
+    from ttabench.data.balanced_subset import undrawn
     from ttabench.data.own.own_dataset import OwnDataset
 
     for data in map(undrawn, datasets):

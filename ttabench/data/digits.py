@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, VERSION
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import ALL_CORRUPTIONS, VERSION
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.files.generated_cache import cached_array
 from ttabench.errors import UserError

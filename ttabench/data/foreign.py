@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ttabench.cell.protocol import Protocol, parse_contamination
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.catalog import CODED, foreign_set
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.errors import UserError, counted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Dataset, Labelled
 
 

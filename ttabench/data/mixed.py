@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 
 MIXED = "mixed"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from ttabench.corruptions.names import SEVERITIES
+from ttabench.corruptions.corruption_names import SEVERITIES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.fingerprint import combine, file_sha256, files_sha256, folder_sha256
 from ttabench.errors import UserError, unknown

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY, SEVERITIES
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY, SEVERITIES
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.drawn import undrawn
 from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_image_folders import OwnImageFolders

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.published.own_head import OwnHead
 from ttabench.errors import UnknownName, UserError
 from ttabench.models.external import (
@@ -46,7 +46,7 @@ def resolve_model(
 ) -> Model:
     """The source classifier with this name, for `dataset`.
 
-    ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.names`.
+    ``resnet18``, ``cct_7_3x1`` …    trained here, see `architectures.arch_names`.
     ``package.module:callable``       built by a function of the user.
     ``timm/NAME``, ``torchvision/NAME[:WEIGHTS]``, ``hf/NAME``, ``robustbench/NAME``, ``official/NAME``,
     ``efficientnet_lite/lite0``, ``clip/NAME.WEIGHTS``   from elsewhere.

@@ -10,8 +10,8 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
+from ttabench.models.architectures.arch_names import resolve, usual_name
 from ttabench.models.architectures.build import build
-from ttabench.models.architectures.names import resolve, usual_name
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.model import Model

@@ -6,7 +6,7 @@ import hashlib
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.models.architectures.names import Member
+from ttabench.models.architectures.arch_names import Member
 from ttabench.models.external.python_path import PythonModel
 from ttabench.models.model import Model
 from ttabench.models.soundness.group_norm import guard_group_norm

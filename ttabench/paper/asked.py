@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.catalog import dataset, listing
-from ttabench.data.drawn import undrawn
 from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.arch_names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
-from ttabench.paper.facts import FACTS, Facts
+from ttabench.paper.page_facts import FACTS, Facts
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import check_recipe
 from ttabench.run.executors.workers import pick_workers

@@ -8,7 +8,7 @@ from typing import Any
 from ttabench.errors import UserError, counted
 from ttabench.paper.asked import ALONE, Asked
 from ttabench.paper.experiments import Task, network_of, stands_for, title
-from ttabench.paper.facts import Facts
+from ttabench.paper.page_facts import Facts
 from ttabench.paper.ready import prepared
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 from ttabench.data.catalog import dataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError
 from ttabench.method.settings import configured
 from ttabench.models.external.download_weights import is_here
@@ -23,7 +23,7 @@ from ttabench.paper.asked import (
     table_tasks,
 )
 from ttabench.paper.experiments import OFFICIAL, Task
-from ttabench.paper.facts import Facts
+from ttabench.paper.page_facts import Facts
 from ttabench.paper.ready import find_weights
 from ttabench.paper.sources import Weights
 from ttabench.store import Store

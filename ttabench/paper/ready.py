@@ -11,7 +11,7 @@ from ttabench.models.trained_model import TrainedModel, note_on_mirrors
 from ttabench.models.training.recipes import FAST
 from ttabench.paper.asked import Asked, refuse_lacking_images
 from ttabench.paper.experiments import Task, datasets_of, network_of, stands_for
-from ttabench.paper.facts import Facts
+from ttabench.paper.page_facts import Facts
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.conduct import console_of_errors

@@ -98,7 +98,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "imagenet-": _of_files("data.published.natural_shifts:NaturalImageNet"),
     "folders": _of_files("data.published.imagenet:TinyImageNetC"),
 }
-DRAWN = _nodes("data.drawn:Drawn")  # of which some images are measured: ``digits-c[100]``
+DRAWN = _nodes("data.balanced_subset:Drawn")  # of which some images are measured: ``digits-c[100]``
 NETWORKS = _nodes("models.architectures.build:build")
 OF_OTHERS = _nodes(  # for networks that ttabench did not train
     "models.external.external_model:ExternalModel.wrap", "measure.any_network:SourceOfAnyNetwork"

@@ -22,7 +22,7 @@ _SENTENCES = (NOT_RECORDED, UNLIKE_ROW)
 class StoredCode(dict[str, str]):
     """Definition → hash. Hashable by identity, so that it is compared once for all records that share it.
 
-    method    what `ttabench.method.facts` says of the method, as JSON; "" if unknown.
+    method    what `ttabench.method.facts_for_reports` says of the method, as JSON; "" if unknown.
     branches  definition → how often it decided what runs, where that was stored.
     """
 

@@ -13,7 +13,7 @@ import torch
 
 from ttabench.cell import Cell, canonical
 from ttabench.cell.stream_spec import DynamicSpec, StreamSpec, parse_stream
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel
 from ttabench.measure.image_stream import ImageStream

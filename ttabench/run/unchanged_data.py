@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ttabench.cell import Cell
-from ttabench.corruptions.names import NATURAL, SEVERITIES
+from ttabench.corruptions.corruption_names import NATURAL, SEVERITIES
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.data.on_disk import OnDisk
 from ttabench.errors import UnusableModel, UserError

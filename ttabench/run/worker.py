@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from ttabench.cell import Cell, Result
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.drawn import undrawn
 from ttabench.data.foreign_set import ForeignSet
 from ttabench.data.own.open_own import of_image_files
 from ttabench.errors import (
@@ -58,7 +58,7 @@ from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data
 from ttabench.store import Store, Writer
-from ttabench.store.shards import LONGEST_REASON
+from ttabench.store.read_results import LONGEST_REASON
 from ttabench.system.environment import cache_dir
 
 CLEAN = 256  # clean images whose logits `Method.check` gets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttabench.cell import canonical
 from ttabench.errors import UserError, shortened
-from ttabench.store import new_records, shards
+from ttabench.store import new_records, read_results
 from ttabench.store.attestations import Attestations
 from ttabench.store.columns import row
 from ttabench.store.manifest import read_manifest, write_manifest
@@ -186,7 +186,7 @@ class Store:
         """All records, shard by shard. Raises UserError for a damaged record."""
         attestations = Attestations.read(self.root)
         for shard in self._shards():
-            yield from shards.read_shard(shard, attestations=attestations)
+            yield from read_results.read_shard(shard, attestations=attestations)
 
     def latest(self, *, quick: bool = False) -> dict[str, Record]:
         """The last record of each cell, by cell id.
@@ -207,7 +207,7 @@ class Store:
                 generation = new_records.generation(shard)
                 in_shard = {
                     record.cell_id: (generation, record.written, made(record))
-                    for record in shards.read_shard(shard, quick, attestations)
+                    for record in read_results.read_shard(shard, quick, attestations)
                 }
                 for key, value in in_shard.items():
                     if key not in last or value[:2] >= last[key][:2]:

@@ -18,7 +18,7 @@ from ttabench.errors import UserError
 from ttabench.provenance import libraries
 from ttabench.provenance.staleness import code_of
 from ttabench.registry import method_facts
-from ttabench.store import new_records, shards
+from ttabench.store import new_records, read_results
 from ttabench.system.checked_lines import encode
 from ttabench.system.environment import device_kind, machine, processor, versions
 from ttabench.system.files import writing
@@ -125,7 +125,7 @@ def code_lines(
     written   what has its name in the file already; what gets one now is added.
     method    what :func:`ttabench.registry.method_facts` says of the method; {} if unknown.
     """
-    keys = {shards.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
+    keys = {read_results.name_key(digest, name): [digest, name] for name, digest in definitions.items()}
     new = sorted(keys.keys() - written)
     written.update(keys)
     decide = [branches.get(keys[key][1]) for key in new]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ttabench.cell import Cell, canonical
 from ttabench.cell.stream_spec import LARGEST
-from ttabench.corruptions.names import NO_SEVERITY, SEVERITIES
+from ttabench.corruptions.corruption_names import NO_SEVERITY, SEVERITIES
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError, exit_is_an_error, first_line
 from ttabench.measure.torch_defaults import matrix_products

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ttabench.cell.protocol import PRECISIONS, RESETS
 from ttabench.cell.stream_spec import STREAM_FORMS
-from ttabench.corruptions import names
+from ttabench.corruptions import corruption_names
 from ttabench.sweep.option_kinds import Choice, Count, Kind, Names, Number, Numbers, Settings, Text
 
 MODES = ("native", "online", "offline")
@@ -17,12 +17,12 @@ SCORES = ("cheap", "all")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
 GROUPS = {
-    "all": names.CORRUPTIONS,
-    "extra": names.EXTRA_CORRUPTIONS,
-    "every": names.ALL_CORRUPTIONS,
-    "bar": names.BAR_CORRUPTIONS,
+    "all": corruption_names.CORRUPTIONS,
+    "extra": corruption_names.EXTRA_CORRUPTIONS,
+    "every": corruption_names.ALL_CORRUPTIONS,
+    "bar": corruption_names.BAR_CORRUPTIONS,
 }
-SINGLE = (*names.KNOWN_CORRUPTIONS, names.NATURAL, "mixed")
+SINGLE = (*corruption_names.KNOWN_CORRUPTIONS, corruption_names.NATURAL, "mixed")
 CCC_PART = r"[0-9]{5}-[0-9]+"
 """Parts of the published CCC: shard, part of the shard."""
 STREAM = r" *(ccc|cdc|(recurring|gradual|ccc|cdc|dirichlet) *\(.*\)) *"

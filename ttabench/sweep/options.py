@@ -13,7 +13,7 @@ from typing import Any
 from ttabench.cell.protocol import parse_call, parse_contamination
 from ttabench.cell.stream_spec import StreamSpec, parse_stream
 from ttabench.cell.subset_names import DRAW, SUBSETS
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.errors import UserError, unknown
 from ttabench.method.spelling import split_list
 from ttabench.registry import in_groups

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttabench.cell.subset_names import SUBSETS, drawn_from, split_subset
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.catalog import check_names
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.foreign import check_share
 from ttabench.data.own.doubts import warn_of_doubts
 from ttabench.errors import UserError, counted, unknown

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttabench.cell.stream_spec import RAMP, StreamSpec, parse_stream
-from ttabench.corruptions.names import CORRUPTIONS, IMAGE_SIZES, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import (
+    CORRUPTIONS,
+    IMAGE_SIZES,
+    KNOWN_CORRUPTIONS,
+    NATURAL,
+    NO_SEVERITY,
+)
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.foreign import checked_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX

@@ -16,12 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ttabench.cell.protocol import Protocol
-from ttabench.corruptions.names import OF_TABLES
+from ttabench.corruptions.corruption_names import OF_TABLES
 from ttabench.errors import UserError, counted
 from ttabench.store import record
 from ttabench.store.columns import REAL, WHOLE
+from ttabench.store.read_results import STATUSES
 from ttabench.store.record_values import LARGEST, RANGE_OF
-from ttabench.store.shards import STATUSES
 from ttabench.store.table import varying
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.stored_settings import parsed

@@ -16,10 +16,10 @@ from ttabench.store import Record, Store
 from ttabench.store.columns import ASKED, COLUMNS, MISSING, OWN, own, shared
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.cells.calibration import packed
-from ttabench_reports.cells.formulas import without_apostrophe
 from ttabench_reports.cells.frames import CALIBRATION, CORRECT, DETAILS, ROW, TABLE, checked, flags
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.cells.set_by_users import SET, of_all, set_by_users
+from ttabench_reports.cells.spreadsheet_formulas import without_apostrophe
 
 CELL = ["cell_id", *TABLE, *ROW, "corruption", "seed", "history"]
 """What tells two cells of a CSV file apart; those that were written by hand have no id."""

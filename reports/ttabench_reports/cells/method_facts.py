@@ -1,4 +1,4 @@
-"""What a result says of its method beside the number, see `ttabench.method.facts`."""
+"""What a result says of its method beside the number, see `ttabench.method.facts_for_reports`."""
 
 from __future__ import annotations
 

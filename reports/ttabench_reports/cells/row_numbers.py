@@ -10,7 +10,7 @@ from ttabench_reports.cells.calibration import reliabilities
 from ttabench_reports.cells.frames import CORRECT
 from ttabench_reports.cells.grouped import by_row, grouped
 from ttabench_reports.cells.over_stream import orders, several_orders, windows
-from ttabench_reports.cells.unknown import unknown_figures
+from ttabench_reports.cells.unknown_classes import unknown_figures
 
 
 class Numbers:

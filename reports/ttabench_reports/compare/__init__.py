@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.card_differences import Difference, differences
 from ttabench_reports.compare.comparison import Comparison, compare
 from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
 from ttabench_reports.compare.machine import as_json, github, junit

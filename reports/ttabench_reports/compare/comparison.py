@@ -13,7 +13,7 @@ import pandas as pd
 from ttabench.errors import UserError, counted
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.compare import verdicts
-from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.card_differences import Difference, differences
 from ttabench_reports.compare.matching import KEY, card_pairs, match
 from ttabench_reports.compare.one_sided_tests import holm, one_of, typical_smallest_fall
 from ttabench_reports.compare.paired_cells import PairedTests

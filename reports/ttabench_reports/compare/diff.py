@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ttabench.errors import counted
-from ttabench_reports.compare.cards import Difference, differences
+from ttabench_reports.compare.card_differences import Difference, differences
 from ttabench_reports.compare.matching import card_pairs, in_other_protocols, match
 from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import first_lines

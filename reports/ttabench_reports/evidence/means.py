@@ -10,7 +10,7 @@ import pandas as pd
 
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports.cells.grouped import grouped
-from ttabench_reports.cells.unknown import FOREIGN
+from ttabench_reports.cells.unknown_classes import FOREIGN
 from ttabench_reports.evidence.given import given
 from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
 from ttabench_reports.words.naming import MEAN

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ttabench.corruptions.names import EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, unknown
 from ttabench.store.columns import COSTLY_SCORES, MISSING
 from ttabench.store.columns import SCORES as STORED

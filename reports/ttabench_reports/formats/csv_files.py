@@ -18,9 +18,9 @@ from pandas.api.types import infer_dtype
 
 from ttabench.store.columns import MISSING
 from ttabench.store.table import INCREASE, with_increase
-from ttabench_reports.cells.formulas import inert
 from ttabench_reports.cells.frames import PROTOCOL, checked, without_repeated_facts
 from ttabench_reports.cells.load import OF_RECORD
+from ttabench_reports.cells.spreadsheet_formulas import inert
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.costs import costs
 from ttabench_reports.evidence.given import given, rows_given

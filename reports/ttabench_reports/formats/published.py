@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench_reports.cells.frames import PROTOCOL, ROW, TABLE, one_per_cell
 from ttabench_reports.cells.frames import checked as checked_cells
 from ttabench_reports.formats.csv_files import write_csv

@@ -12,7 +12,7 @@ from ttabench_reports import page
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
 from ttabench_reports.formats.files import write_text
-from ttabench_reports.leaderboard import entries, folders
+from ttabench_reports.leaderboard import entries, joined_folders
 from ttabench_reports.page import details, render
 
 INDEX, CSV = "index.html", "leaderboard.csv"
@@ -26,8 +26,8 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
     Every accuracy is recomputed from the stored correctness of the images. Raises UserError for a record that
     does not agree with its images, with file and line, and for what is not a results folder.
     """
-    read = folders.read(paths)
-    merged, repeats = folders.merge(read)
+    read = joined_folders.read(paths)
+    merged, repeats = joined_folders.merge(read)
     report = Report(merged)
     groups = entries.groups(report, {folder.name: folder.page for folder in read})
     listed = [entry for group in groups for entry in group.entries]
@@ -39,7 +39,7 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         filters=entries.filters(groups),
         costs=entries.COSTS,
         several_seeds=any(entry.row.about["seeds"] > 1 for entry in listed),
-        folders=[folders.about(folder, repeats) for folder in read],
+        folders=[joined_folders.about(folder, repeats) for folder in read],
         csv=CSV,
         data=details.details(report, cells=False, pages={one.line.number: one.page for one in listed}),
         title="Leaderboard",

@@ -12,8 +12,8 @@ from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.costs import device
 from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.leaderboard.folders import FOLDER
-from ttabench_reports.page import cards, overview
+from ttabench_reports.leaderboard.joined_folders import FOLDER
+from ttabench_reports.page import overview, protocol_cards
 from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -77,7 +77,7 @@ class Group:
     @property
     def caption(self) -> str:
         """The protocol in words."""
-        text = cards.caption(self.protocol, self.table)
+        text = protocol_cards.caption(self.protocol, self.table)
         if not self.protocol.pace:
             return text
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"
@@ -104,7 +104,7 @@ def groups(report: Report, pages: Mapping[str, str]) -> list[Group]:
 
 def _common(row: Row) -> Protocol:
     """The protocol of a row without its own compute ratio."""
-    return replace(cards.protocol(row), pace_ratio=Protocol().pace_ratio)
+    return replace(protocol_cards.protocol(row), pace_ratio=Protocol().pace_ratio)
 
 
 def _group(
@@ -179,7 +179,7 @@ def _cost(report: Report, row: Row) -> float:
         return math.nan
     both = (report.cells_of(each) for each in (row, row.baseline))
     cells, source = (one[one["accuracy"].notna()] for one in both)
-    one = {*cards.machines(cells), *cards.machines(source)}
+    one = {*protocol_cards.machines(cells), *protocol_cards.machines(source)}
     seconds = float(source["seconds"].median())
     return float(cells["seconds"].median()) / seconds if len(one) == 1 and seconds else math.nan
 

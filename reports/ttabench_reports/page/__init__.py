@@ -9,7 +9,7 @@ import pandas as pd
 from ttabench.provenance.staleness import attested_note
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
-from ttabench_reports.page import cards, details, figures, gaps, overview, per_corruption, render
+from ttabench_reports.page import details, figures, gaps, overview, per_corruption, protocol_cards, render
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
 
@@ -49,7 +49,7 @@ def html(report: Report, *, increase: bool = True, back: str = "", name: str = "
         sections=[per_corruption.section(table, report, increase=increase) for table in report.tables],
         figures=pictures,
         left_out=left_out,
-        cards=cards.cards(report),
+        cards=protocol_cards.cards(report),
         attested=attested_note(report.kept.get("attested", ())),
         gaps=troubles,
         data=details.details(report),

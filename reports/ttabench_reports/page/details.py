@@ -14,7 +14,7 @@ from ttabench_reports.evidence import stats
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.page import cards
+from ttabench_reports.page import protocol_cards
 from ttabench_reports.sheets import costs
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
@@ -56,7 +56,7 @@ def _stored(report: Report, texts: _Texts) -> list[tuple[str, list[Any]]]:
     low, high = stats.wilson(cells["accuracy"].to_numpy(), images)
     streams = cells["stream"] != ""  # no sample: the images come again and again
     low, high = (np.where(streams, math.nan, end) for end in (low, high))
-    machines = cards.machines(cells)
+    machines = protocol_cards.machines(cells)
     columns = zip(
         cells["corruption"], cells["seed"], cells["accuracy"], low, high, cells["seconds"], cells["cell_id"],
         cells["written"], machines, cells["code"], cells["status"], cells["reason"], cells["alarm"],
@@ -70,7 +70,7 @@ def _stored(report: Report, texts: _Texts) -> list[tuple[str, list[Any]]]:
         why += [f"stale: {stale or 'made with other code'}"] if stale else []
         listed.append((corruption, [
             int(seed), _number(accuracy), _number(below, 2), _number(above, 2), _number(seconds, 3),
-            cell_id[: cards.DIGITS],
+            cell_id[: protocol_cards.DIGITS],
             _number(when, 0), texts.number(machine), texts.number(code), texts.number("; ".join(why)),
         ]))  # fmt: skip
     return listed
@@ -84,7 +84,7 @@ def _row(
     cells = grouped(stored[place] for place in report.places(row)) if stored else {}
     finding = findings(table)[id(row)]
     facts = {
-        "protocol": cards.caption(cards.protocol(row), table),
+        "protocol": protocol_cards.caption(protocol_cards.protocol(row), table),
         "config": about["config"], "source": had.source,
         "weights": about["checkpoint"], "data": table.key["fingerprint"],
         "images": f"{about['n_images']:,}", "cost": costs.in_words(row),
@@ -93,7 +93,7 @@ def _row(
         "name": texts.number(row.name),
         "arch": texts.number(naming.arch(row.arch)),
         "table": texts.number(table.heading),
-        "card": texts.number(cards.card_id(row)),
+        "card": texts.number(protocol_cards.card_id(row)),
         "facts": {name: texts.number(str(value)) for name, value in facts.items()},
         "sd": {c: _number(row.sd[c]) for c in table.columns if not math.isnan(row.sd.get(c, math.nan))},
         "values": {c: _number(row.value(c)) for c in table.columns if c not in cells},

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ttabench.store.columns import MISSING
 from ttabench_reports.cells.grouped import grouped
-from ttabench_reports.page import cards
+from ttabench_reports.page import protocol_cards
 from ttabench_reports.words import naming
 from ttabench_reports.words.notes import kind
 
@@ -67,7 +67,7 @@ def _group(name: str, cells: pd.DataFrame, column: str) -> list[Gap]:
             name, tuple(methods), naming.arch(str(arch)),
             tuple(naming.where(naming.dataset(dataset), severity) for dataset, severity in places),
             _titles(group["corruption"].unique()), len(group),
-            "; ".join(cards.ranges(group[column])) or "no reason stored",
+            "; ".join(protocol_cards.ranges(group[column])) or "no reason stored",
         ))  # fmt: skip
     return listed
 

@@ -13,7 +13,7 @@ from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.page import cards
+from ttabench_reports.page import protocol_cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.table_notes import TableNotes
@@ -82,8 +82,8 @@ def lines(report: Report, notes: TableNotes) -> list[Line]:
             finding, had = findings[id(row)], given(row.about)
             place = places_of_table(table).get((id(row), MEAN), "")
             listed.append(Line(
-                table, row, report.numbers[id(row)], cards.card_id(row), had, finding, source_data(had),
-                _state(row, table), place, _picture(row, finding, low), notes.of_row(row),
+                table, row, report.numbers[id(row)], protocol_cards.card_id(row), had, finding,
+                source_data(had), _state(row, table), place, _picture(row, finding, low), notes.of_row(row),
                 notes.of_mean(row, table),
             ))  # fmt: skip
     return listed

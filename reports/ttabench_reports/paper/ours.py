@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench_reports.cells.frames import USUAL
 from ttabench_reports.cells.stored_settings import stored_settings
 from ttabench_reports.published.catalog import catalog

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench_reports.paper import theirs
 from ttabench_reports.paper.ours import MEAN, Found, Ours
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ttabench_reports.evidence.report import Report
-from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, stability, unknown
+from ttabench_reports.sheets import costs, drops, means, methods, per_corruption, stability, unknown_classes
 from ttabench_reports.sheets.sheet import Sheet
 from ttabench_reports.words import naming
 
@@ -28,6 +28,6 @@ def _sheets(report: Report, increase: bool) -> Iterator[Sheet]:
     for table in report.tables:
         yield from per_corruption.sheets(table, increase=increase)
     yield from stability.sheets(report)
-    yield from unknown.sheets(report)
+    yield from unknown_classes.sheets(report)
     yield methods.given(report)
     yield methods.protocols(report)

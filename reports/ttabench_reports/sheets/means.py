@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.beside import of_same_setting

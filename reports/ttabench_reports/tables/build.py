@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell.subset_names import everything
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.errors import counted
 from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.cell.stream_spec import ALL_STREAMS
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
+from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS, NATURAL
 from ttabench.errors import counted, first_of
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.frames import TABLE

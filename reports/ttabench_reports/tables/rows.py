@@ -9,7 +9,7 @@ from ttabench.errors import counted
 from ttabench.provenance.staleness import stale_reasons
 from ttabench_reports.cells.calibration import total
 from ttabench_reports.cells.row_numbers import Numbers
-from ttabench_reports.cells.unknown import over as unknown_over
+from ttabench_reports.cells.unknown_classes import over as unknown_over
 from ttabench_reports.tables.table import LABEL, OFFLINE, STALE, Row
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA

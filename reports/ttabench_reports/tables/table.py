@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ttabench.cell.stream_spec import ALL_STREAMS
-from ttabench.corruptions.names import NATURAL
+from ttabench.corruptions.corruption_names import NATURAL
 from ttabench_reports.cells.calibration import Reliability
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.over_stream import Windows
@@ -44,7 +44,8 @@ class Row:
     correct   packed per-image correctness by corruption and seed, where it is known.
     reliability  of the main corruptions, where every cell has a number and its bins.
     unknown   of a contaminated stream: how foreign images are told from test images, over the main
-              corruptions; {} where a cell lacks it or its number, see :mod:`ttabench_reports.cells.unknown`.
+              corruptions; {} where a cell lacks it or its number, see
+              :mod:`ttabench_reports.cells.unknown_classes`.
     windows   accuracy over a long stream, by column.
     order     of a continual sweep: the corruptions in the order of the stream; () where seeds differ in it.
     baseline  Source of the same weights: the row beside it, or where that has more seeds, its part of them.

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ttabench.cell.subset_names import HEAD, drawn_from
-from ttabench.corruptions.names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
+from ttabench.corruptions.corruption_names import CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL
 from ttabench_reports.cells.stored_settings import stored_settings
 
 MEAN, MEAN_EXTRA = "mean", "mean_extra"

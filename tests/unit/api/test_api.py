@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 import ttabench
 from tests.cases import each
 from tests.one_set import evaluate
-from ttabench.corruptions.names import BAR_CORRUPTIONS
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.method import Method, NoConfig
 from ttabench.models.resolve import resolve_model

@@ -21,9 +21,9 @@ from tests.cases import each
 from ttabench.corruptions import by_name as registry
 from ttabench.corruptions import constants, elastic, engine, frost_textures, hsv, noise, spatter, weather
 from ttabench.corruptions.bar.constants import LEVELS
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.frost_textures import FrostTextures, load_frost_textures, procedural_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 from ttabench.errors import UserError
 
 Images = NDArray[np.uint8]
@@ -61,7 +61,7 @@ def test_names_are_the_field_s() -> None:
 
 def test_names_are_light_to_import() -> None:
     code = (
-        "import sys; from ttabench.corruptions.names import ALL_CORRUPTIONS, VERSION;"
+        "import sys; from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, VERSION;"
         "print([m for m in ('numpy', 'scipy', 'cv2', 'torch') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

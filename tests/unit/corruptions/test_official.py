@@ -16,8 +16,8 @@ from PIL import Image
 from reference_corruptions import reference
 
 from tests.cases import each
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.corruptions.frost_textures import load_frost_textures, procedural_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS
 
 IMAGES = 200
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ttabench.cli import make_app
 from ttabench.data.catalog import dataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "bring-your-own.md"
 

@@ -25,7 +25,7 @@ from ttabench.data.fetch.fetch import place
 from ttabench.data.files.array_files import open_npz
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError, printable
 
 MEGABYTE = 1 << 20

@@ -12,9 +12,9 @@ import pytest
 
 from ttabench.classifier import Classifier
 from ttabench.corruptions.by_name import DETERMINISTIC
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.frost_textures import load_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.own.own_dataset import statistics

@@ -20,7 +20,7 @@ from tests.one_set import evaluate
 from tests.unit.prepared_methods import ready
 from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.dataset import Labelled
 from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError

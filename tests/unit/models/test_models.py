@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from tests.cases import each
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
+from ttabench.models.architectures.arch_names import ARCHS, MEMBERS, PRESETS, resolve, usual_name
 from ttabench.models.architectures.build import build
-from ttabench.models.architectures.names import ARCHS, MEMBERS, PRESETS, resolve, usual_name
 from ttabench.models.checkpoints.weights import load_weights
 from ttabench.models.resolve import resolve_model
 

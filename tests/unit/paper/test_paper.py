@@ -14,7 +14,7 @@ from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.stored_results import folder
 from ttabench.cli import _paper
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.generate_corrupted import generate
@@ -27,7 +27,7 @@ from ttabench.paper import experiments, plan, ready
 from ttabench.paper import measure as measuring
 from ttabench.paper.asked import Asked, table_tasks
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
-from ttabench.paper.facts import Facts
+from ttabench.paper.page_facts import Facts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import figure_names

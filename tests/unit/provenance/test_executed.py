@@ -34,8 +34,8 @@ BESIDE = {
 """What is measured or done beside the accuracy: what it calls changes no accuracy either."""
 
 HARMLESS: Mapping[str, str] = {
-    "ttabench.data.drawn:undrawn": "names the whole of a dataset; data have a fingerprint",
-    "ttabench.data.drawn:drawn": "opens data by name; data have a fingerprint",
+    "ttabench.data.balanced_subset:undrawn": "names the whole of a dataset; data have a fingerprint",
+    "ttabench.data.balanced_subset:drawn": "opens data by name; data have a fingerprint",
     "ttabench.data.on_disk:OnDisk._known_folder_hash": "is in the identity of a result",
     "ttabench.data.own.image_folder_checks": "refuses folders with images of other formats",
     "ttabench.data.own.set_checks": "refuses sets that do not go together",
@@ -56,7 +56,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.measure.torch_defaults:changed_setting": "is an alarm about settings of torch",
     "ttabench.measure.torch_defaults:settings": "is what that alarm compares",
     "ttabench.measure.streams.images:PathStream.follow_path": "asks earlier for points that are in the hash",
-    "ttabench.models.architectures.names:usual_name": "names networks; their weights are in the identity",
+    "ttabench.models.architectures.arch_names:usual_name": "names networks; an identity has their weights",
     "ttabench.models.soundness.even_threads": "keeps the trial of gradients from a fault of torch",
     "ttabench.models.soundness.gradient_flow": "is an alarm about what gradients reach; it changes nothing",
     "ttabench.models.soundness.group_norm": "keeps gradients, which are the same, from a fault of torch",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from tests.unit.made_cells import cells, with_correctness
-from ttabench.corruptions.names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS, KNOWN_CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench_reports import plots
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import markdown

@@ -30,7 +30,7 @@ from tests.unit.stored_results import CELL, filled, folder, measured
 from tests.unit.sweep_processes import wait_for
 from ttabench.cell.protocol import Protocol
 from ttabench.cli import main as command_line
-from ttabench.corruptions.names import EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import EXTRA_CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
 from ttabench.method.settings import make_config

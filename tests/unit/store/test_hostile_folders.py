@@ -269,7 +269,7 @@ def test_an_endless_line_is_one_sentence(
     ttabench: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = put(folder, ok)
-    monkeypatch.setattr("ttabench.store.shards.LONGEST", 1 << 20)
+    monkeypatch.setattr("ttabench.store.read_results.LONGEST", 1 << 20)
     with shard.open("r+b") as file:
         file.seek(0, os.SEEK_END)
         file.truncate(file.tell() + (1 << 40))  # a sparse file: it takes no space

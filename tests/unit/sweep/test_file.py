@@ -15,7 +15,7 @@ import pytest
 from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.planning import source_of
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid

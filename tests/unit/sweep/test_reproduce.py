@@ -35,7 +35,7 @@ from ttabench.provenance.staleness import StoredCode
 from ttabench.run.executors import Died, inline, workers
 from ttabench.run.kept_objects import WorkerState
 from ttabench.store import Record, Store
-from ttabench.store.shards import name_key
+from ttabench.store.read_results import name_key
 from ttabench.store.stored_environment import StoredEnvironment
 from ttabench.sweep import agreement, available, reproduce
 from ttabench.sweep.verify_sample import Drawn, draw

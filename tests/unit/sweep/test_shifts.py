@@ -14,8 +14,8 @@ from tests.unit.conftest import Run
 from tests.unit.planning import plan
 from tests.unit.sweep import test_grid
 from ttabench.classifier import Architecture
-from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS, NATURAL, NO_SEVERITY
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS, CORRUPTIONS, NATURAL, NO_SEVERITY
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError
 from ttabench.registry import in_groups, method, method_names
 from ttabench.store import load_frame

@@ -26,7 +26,7 @@ from tests.unit.sweep.test_shifts import BAR, CIFAR_C, asked
 from ttabench.cell import Cell, canonical
 from ttabench.cell.protocol import Protocol
 from ttabench.cell.stream_spec import parse_stream
-from ttabench.corruptions.names import BAR_CORRUPTIONS, CORRUPTIONS
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.streams import checkpoint, source_accuracy

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS
 from ttabench.corruptions.frost_textures import FrostTextures
 from ttabench.corruptions.imagenet import by_name
 from ttabench.corruptions.layout import Images
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS
 from ttabench.system.cores import available_cores
 
 

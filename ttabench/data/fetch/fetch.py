@@ -10,7 +10,7 @@ from pathlib import Path
 from string import punctuation
 from urllib.parse import quote, urlsplit
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.data.data_root import data_root
 from ttabench.data.fetch.download import alone, download, held
@@ -24,7 +24,7 @@ from ttabench.data.fetch.receipts import (
     write_receipt,
 )
 from ttabench.data.published.description import Archive, PublishedDataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError, unknown
 from ttabench.system.progress import OnProgress, silent
 

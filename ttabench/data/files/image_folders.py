@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS
 from ttabench.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")

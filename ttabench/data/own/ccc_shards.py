@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions.names import NO_SEVERITY
+from ttabench.corruptions.corruption_names import NO_SEVERITY
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.manifest import SUFFIX

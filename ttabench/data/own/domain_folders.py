@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS, NO_SEVERITY
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS, NO_SEVERITY
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.read_image import read_checked
 from ttabench.data.own.ccc_shards import CCCShards

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ttabench.corruptions.any_size import check_quality
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, KNOWN_CORRUPTIONS, SEVERITIES, VERSION
 from ttabench.corruptions.engine import check_request
 from ttabench.corruptions.frost_textures import load_frost_textures, procedural_frost_textures
-from ttabench.corruptions.names import ALL_CORRUPTIONS, KNOWN_CORRUPTIONS, SEVERITIES, VERSION
 from ttabench.corruptions.sizes import CONSTANTS
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
@@ -30,7 +30,7 @@ from ttabench.data.own.generated_folder import (
     start,
 )
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError, printable
 from ttabench.system.files import user_path
 from ttabench.system.progress import OnProgress, silent

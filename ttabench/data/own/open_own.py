@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ttabench.corruptions.names import SEVERITIES
+from ttabench.corruptions.corruption_names import SEVERITIES
+from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset
-from ttabench.data.drawn import undrawn
 from ttabench.data.files.image_folders import class_folders, files_in_classes, find_corruptions
 from ttabench.data.files.read_image import image_size
 from ttabench.data.files.whole_archive import check_array, check_label_count, check_whole

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels, open_npz
 from ttabench.data.files.fingerprint import file_sha256

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ttabench.corruptions.names import SEVERITIES
+from ttabench.corruptions.corruption_names import SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, find_corruptions, labelled_files

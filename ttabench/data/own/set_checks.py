@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttabench.cell.stream_spec import ALL_STREAMS
-from ttabench.corruptions.names import NATURAL, OF_TABLES
+from ttabench.corruptions.corruption_names import NATURAL, OF_TABLES
 from ttabench.data.dataset import Dataset
 from ttabench.data.files.image_folders import class_folders, labelled_files
 from ttabench.data.mixed import MIXED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS, VERSION
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import BAR_CORRUPTIONS, VERSION
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.fingerprint import combine
 from ttabench.data.files.generated_cache import cached_array

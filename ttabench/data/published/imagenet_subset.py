@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from ttabench.cell.subset_names import DRAW
-from ttabench.corruptions.names import SEVERITIES
+from ttabench.corruptions.corruption_names import SEVERITIES
+from ttabench.data.balanced_subset import balanced_rows
 from ttabench.data.dataset import Labelled
-from ttabench.data.drawn import balanced_rows
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files
 from ttabench.data.published.description import PublishedDataset

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels
 from ttabench.data.files.image_folders import class_folders, labelled_files

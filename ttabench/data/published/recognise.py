@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from ttabench.data.published.description import PublishedDataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 
 WNID = re.compile(r"n\d{8}")
 

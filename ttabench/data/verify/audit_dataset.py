@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ttabench.cell.subset_names import drawn_from
-from ttabench.corruptions.names import (
+from ttabench.corruptions.corruption_names import (
     ALL_CORRUPTIONS,
     CORRUPTIONS,
     KNOWN_CORRUPTIONS,
@@ -16,10 +16,10 @@ from ttabench.corruptions.names import (
     NO_SEVERITY,
     SEVERITIES,
 )
+from ttabench.data.balanced_subset import Drawn
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.drawn import Drawn
 from ttabench.data.files.postscript import refuse_postscript
 from ttabench.data.own.class_checks import VALUES_OF_8_BITS, check_test_classes, class_warnings
 from ttabench.data.own.domain_checks import copies_of_source, roles_of_domains
@@ -38,7 +38,7 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.own.set_checks import check_classes
 from ttabench.data.published.description import PublishedDataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.data.show import severities
 from ttabench.data.verify.cifar_audit import CifarAudit, CifarBarAudit
 from ttabench.data.verify.findings import Audit, Finding, error, is_usable, warning

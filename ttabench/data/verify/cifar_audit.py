@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, SEVERITIES
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, SEVERITIES
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array
 from ttabench.data.published.clean_cifar import FILES, read_batches

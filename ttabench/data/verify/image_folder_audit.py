@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from ttabench.corruptions.names import SEVERITIES
+from ttabench.corruptions.corruption_names import SEVERITIES
 from ttabench.data.files.image_folders import class_folders, find_corruptions, image_files
 from ttabench.data.files.read_image import Fit, read_checked
 from ttabench.data.published.imagenet import Files, FolderC, ImageNetC, TinyImageNetC

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.data.files.read_image import read_image
 from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
 from ttabench.data.verify.cifar_audit import CifarAudit

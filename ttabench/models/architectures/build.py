@@ -10,7 +10,7 @@ from torch import nn
 
 from ttabench.classifier import Classifier
 from ttabench.models.architectures import compact_transformers, resnet
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.arch_names import resolve
 
 # Family → constructor (num_classes, image_size, **options), the last linear layer, tags.
 FAMILIES: dict[str, tuple[Callable[..., nn.Module], str, tuple[str, ...]]] = {

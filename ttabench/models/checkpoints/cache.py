@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttabench.errors import UserError
-from ttabench.models.checkpoints import cards
+from ttabench.models.checkpoints import model_card
 from ttabench.system.environment import cache_dir
 from ttabench.system.files import replace_file, writing
 
@@ -169,7 +169,7 @@ def open_described(described: Described, build: Callable[[], Classifier]) -> Loa
 def plot_curve(described: Described) -> Path:
     """Write the learning curve of a trained classifier into the cache; returns the PNG file."""
     file = folder(described.note["dataset"]) / described.path.with_suffix(".png").name
-    write_atomically(file, cards.curve(described.note))
+    write_atomically(file, model_card.curve(described.note))
     return file
 
 
@@ -212,7 +212,7 @@ def _write(
         "mean": classifier.normalize.mean.flatten().tolist(),
         "std": classifier.normalize.std.flatten().tolist(), **described,
     }  # fmt: skip
-    write_atomically(path.with_suffix(".md"), cards.card(full).encode())
+    write_atomically(path.with_suffix(".md"), model_card.card(full).encode())
     write_atomically(path, (json.dumps(full, indent=1) + "\n").encode())
     return full
 

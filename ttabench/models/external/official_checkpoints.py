@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttabench.errors import UserError, unknown
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.arch_names import resolve
 from ttabench.models.external.download_weights import WeightsFile
 
 if TYPE_CHECKING:

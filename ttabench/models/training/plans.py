@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ttabench.cell import canonical
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import Member
+from ttabench.models.architectures.arch_names import Member
 from ttabench.models.checkpoints.cache import file_name, folder
 from ttabench.models.training.recipes import Recipe, fitted, recipe_for
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ttabench.errors import UserError, unknown
-from ttabench.models.architectures.names import Member
+from ttabench.models.architectures.arch_names import Member
 
 FAST = "fast"
 PAPER = "paper"

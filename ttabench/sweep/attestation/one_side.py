@@ -26,7 +26,7 @@ import ttabench
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.cell.stream_spec import RAMP, parse_stream
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.catalog import foreign_set
 from ttabench.data.dataset import Dataset, Labelled

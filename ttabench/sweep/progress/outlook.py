@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttabench.cell import Cell
-from ttabench.data.drawn import Drawn, undrawn
+from ttabench.data.balanced_subset import Drawn, undrawn
 from ttabench.data.own.domain_checks import roles_of_domains
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_dataset import OwnDataset

@@ -12,8 +12,8 @@ from tests.unit.data_fakes import natural_images
 from ttabench.corruptions.bar import cutout, fourier_noise, lines, sparkles, spline_blurs, warps
 from ttabench.corruptions.bar.constants import LEVELS
 from ttabench.corruptions.by_name import BAR
+from ttabench.corruptions.corruption_names import BAR_CORRUPTIONS
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import BAR_CORRUPTIONS
 from ttabench.errors import UserError
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "cifar10-c-bar.npz"

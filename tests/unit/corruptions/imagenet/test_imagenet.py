@@ -18,10 +18,10 @@ import ttabench
 from tests.cases import each
 from tests.unit.corruptions.test_official import opened
 from ttabench.corruptions.any_size import corrupt_any_size, saved_as_jpeg
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.frost_textures import load_frost_textures, procedural_frost_textures
 from ttabench.corruptions.imagenet.engine import corrupt_imagenet
-from ttabench.corruptions.names import ALL_CORRUPTIONS, SEVERITIES
 from ttabench.corruptions.sizes import nearest_size
 from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.generate_corrupted import generate

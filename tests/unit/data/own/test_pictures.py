@@ -12,8 +12,8 @@ from PIL import Image
 from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.sweep.test_shifts import asked
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import ALL_CORRUPTIONS
 from ttabench.data.digits import Digits
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels
 from ttabench.data.verify.audit_dataset import verify

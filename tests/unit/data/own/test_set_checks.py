@@ -13,7 +13,7 @@ from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.sweep.test_grid import RESNET
 from tests.unit.sweep.test_shifts import asked
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.catalog import dataset
 from ttabench.data.own.set_checks import largest_set
 from ttabench.data.verify.audit_dataset import verify

@@ -14,11 +14,11 @@ import pytest
 from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.web import Mirror
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.fetch.fetch import fetch_published
 from ttabench.data.published.description import Archive
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.data.published.natural_shifts import Cifar101, NaturalImageNet
 from ttabench.data.verify.audit_dataset import verify_published
 from ttabench.data.verify.findings import is_usable

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from tests.unit import data_fakes as fakes
 from tests.unit.models.test_bring import Quarters
-from ttabench.corruptions.names import NATURAL, NO_SEVERITY
+from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.data.published.own_head import OwnHead, settled_classes
 from ttabench.errors import UserError
 from ttabench.models.external.clip import FrozenLinear

@@ -15,8 +15,14 @@ import pytest
 
 from tests.unit import data_fakes as fakes
 from tests.unit import other_code
+from ttabench.corruptions.corruption_names import (
+    ALL_CORRUPTIONS,
+    BAR_CORRUPTIONS,
+    CORRUPTIONS,
+    NATURAL,
+    NO_SEVERITY,
+)
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import ALL_CORRUPTIONS, BAR_CORRUPTIONS, CORRUPTIONS, NATURAL, NO_SEVERITY
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset
 from ttabench.data.files import array_files, decoded_cache
@@ -25,8 +31,8 @@ from ttabench.data.files.read_image import Fit, decode, read_image
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_bar import CifarBar
 from ttabench.data.published.cifar_facts import CIFAR10_C_BAR
-from ttabench.data.published.facts import PUBLISHED
 from ttabench.data.published.imagenet import ImageNetC, TinyImageNetC
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.errors import UserError
 

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from tests.unit import data_fakes as fakes
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.corruptions.engine import corrupt
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.own.doubts import doubts
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.own.open_own import open_own

@@ -26,9 +26,9 @@ from tests.unit.prepared_methods import ready
 from ttabench.cell import Cell
 from ttabench.cell.protocol import Protocol
 from ttabench.cell.stream_spec import RAMP
+from ttabench.corruptions.corruption_names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.fractional import corrupt_between
-from ttabench.corruptions.names import ALL_CORRUPTIONS, CORRUPTIONS
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UnusableModel
 from ttabench.measure import scoring

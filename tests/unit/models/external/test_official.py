@@ -19,7 +19,7 @@ from tests.unit.models_by_name import bring, construct, published, recall
 from tests.unit.web import Mirror, two_at_once
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import MEMBERS
+from ttabench.models.architectures.arch_names import MEMBERS
 from ttabench.models.external import checkpoint_model, download_weights, official_checkpoints
 from ttabench.models.external.download_weights import obtain
 from ttabench.models.external.official_checkpoints import NAMES, PUBLISHED, checkpoint

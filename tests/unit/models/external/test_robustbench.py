@@ -22,9 +22,9 @@ from tests.unit.data_fakes import labels_for, write_batch
 from tests.unit.models.test_bring import Squares
 from tests.unit.models_by_name import bring, construct, fill, published, recall
 from tests.unit.web import Mirror
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.published.cifar import CifarC
-from ttabench.data.published.facts import PUBLISHED
+from ttabench.data.published.known_datasets import PUBLISHED
 from ttabench.errors import UserError
 from ttabench.models.external import robustbench
 from ttabench.store import load_frame

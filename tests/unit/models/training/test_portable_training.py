@@ -16,7 +16,7 @@ from tests.unit.conftest import Run
 from tests.unit.models.training.test_training import TINY, Bars
 from tests.unit.models_by_name import train
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import resolve
+from ttabench.models.architectures.arch_names import resolve
 from ttabench.models.training import recipes
 from ttabench.models.training.portable import KERNELS, check_kernels
 from ttabench.models.training.recipes import portable, recipe_for

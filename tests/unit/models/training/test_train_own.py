@@ -18,7 +18,7 @@ from tests.unit.models.training.test_training import Bars
 from ttabench.cli.train import tell_checkpoint
 from ttabench.data.catalog import dataset
 from ttabench.errors import UserError
-from ttabench.models.architectures.names import MEMBERS
+from ttabench.models.architectures.arch_names import MEMBERS
 from ttabench.models.checkpoints.weights import content_hash
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.training.recipes import LEAST_STEPS, fitted, recipe_for

@@ -447,7 +447,7 @@ def test_a_recipe_is_identified_by_what_it_sets() -> None:
 
 
 def test_every_architecture_has_its_recipes() -> None:
-    from ttabench.models.architectures.names import MEMBERS
+    from ttabench.models.architectures.arch_names import MEMBERS
 
     for member in MEMBERS.values():
         for dataset in ("digits-c", "cifar10-c", "cifar100-c", "tinyimagenet-c"):

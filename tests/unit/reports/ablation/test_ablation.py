@@ -17,7 +17,7 @@ from tests.unit.stored_results import fill
 from tests.unit.tex import compiled
 from ttabench.cell import Result
 from ttabench.cell.protocol import Protocol
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.errors import NothingToReport
 from ttabench.store import Store
 from ttabench_reports import ablation

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.unit.made_cells import cells, facts
 from tests.unit.stored_results import CELL, fill, measured
-from ttabench.method.facts import facts_of
+from ttabench.method.facts_for_reports import facts_of
 from ttabench.registry import methods
 from ttabench.store import Store
 from ttabench_reports.cells.frames import checked

@@ -41,7 +41,7 @@ from ttabench_reports.compare import (
     render,
     render_diff,
 )
-from ttabench_reports.compare.cards import ABSENT, Difference, differences
+from ttabench_reports.compare.card_differences import ABSENT, Difference, differences
 from ttabench_reports.compare.comparison import Comparison
 from ttabench_reports.compare.diff import Diff
 from ttabench_reports.compare.matching import KEY, in_other_protocols, match

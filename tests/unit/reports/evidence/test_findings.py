@@ -11,7 +11,7 @@ from scipy.stats import binomtest, rankdata, ttest_1samp
 from which_method import rankings, summary
 
 from tests.unit.made_cells import cells, spoil, where, with_correctness
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence import paired_rows, places, stats
 from ttabench_reports.evidence.paired_rows import paired_with

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, spoil, where
 from tests.unit.tex import compiled
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import NothingToReport, UserError
 from ttabench.store.columns import MISSING
 from ttabench_reports.cells.missing import Missing

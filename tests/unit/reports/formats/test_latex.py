@@ -17,7 +17,7 @@ import ttabench_methods
 from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from tests.unit.tex import compiled, font_sizes
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports import published
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex

@@ -25,7 +25,7 @@ from ttabench_reports import page
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
-from ttabench_reports.page import cards, figures
+from ttabench_reports.page import figures, protocol_cards
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.increases import FEWER_SEEDS
 from ttabench_reports.words.naming import MEAN
@@ -177,9 +177,9 @@ def test_each_number_has_what_stands_behind_it(frame: pd.DataFrame, html: str) -
         cell[5]: (cell, row, corruption)
         for row in data["rows"] for corruption, actual in row["cells"].items() for cell in actual
     }  # fmt: skip
-    assert set(stored) == {cell_id[: cards.DIGITS] for cell_id in frame["cell_id"]}
+    assert set(stored) == {cell_id[: protocol_cards.DIGITS] for cell_id in frame["cell_id"]}
     for cell in frame.to_dict("records"):
-        known, row, corruption = stored[cell["cell_id"][: cards.DIGITS]]
+        known, row, corruption = stored[cell["cell_id"][: protocol_cards.DIGITS]]
         seed, accuracy, low, high, seconds, *_, why = known
         assert (seed, corruption, seconds) == (cell["seed"], cell["corruption"], cell["seconds"])
         assert texts[row["facts"]["weights"]] == cell["checkpoint"]
@@ -294,7 +294,7 @@ def test_gaps_name_what_is_missing_failed_and_stale(frame: pd.DataFrame) -> None
 def test_reasons_are_told_in_full_and_once_for_all_numbers() -> None:
     long = "; ".join(f"ttabench/nn/module_{k}.py changed" for k in range(20))
     alarms = [f"uses {k} of 10 classes" for k in (3, 1, 2, 1)]
-    assert cards.ranges([*alarms, long, "", long]) == ["uses 1 to 3 of 10 classes", long]
+    assert protocol_cards.ranges([*alarms, long, "", long]) == ["uses 1 to 3 of 10 classes", long]
 
 
 def test_a_whole_folder_without_gaps_says_so() -> None:
@@ -370,5 +370,5 @@ def test_a_method_that_does_not_say_what_it_adapts_shows_its_parameters() -> Non
     held = cells(("source", "mine", "tent"), ("cct",)).assign(adapted="nothing", adapted_parameters=0.0)
     held.loc[held["method"] == "mine", "adapted_parameters"] = 1224.0
     held.loc[held["method"] == "tent", ["adapted", "adapted_parameters"]] = ["2 LayerNorm", 8.0]
-    found = {card.name: dict(card.facts)["Adapted"] for card in cards.cards(Report(held))}
+    found = {card.name: dict(card.facts)["Adapted"] for card in protocol_cards.cards(Report(held))}
     assert found == {"Source": ("nothing",), "mine": ("1,224 parameters",), "TENT": ("2 LayerNorm",)}

@@ -22,8 +22,8 @@ from matplotlib.text import Text
 from tests.cases import each
 from tests.unit.made_cells import cells, continual, spoil, where, with_correctness
 from tests.unit.tex import compiled
-from ttabench.corruptions.names import CORRUPTIONS as FIFTEEN
-from ttabench.corruptions.names import EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS as FIFTEEN
+from ttabench.corruptions.corruption_names import EXTRA_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.observe.calibration import calibration_bins
 from ttabench.store.columns import UNKNOWN

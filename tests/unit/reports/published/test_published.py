@@ -17,7 +17,7 @@ from tests.cases import each
 from tests.unit.conftest import Run
 from tests.unit.made_cells import cells, continual, spoil
 from tests.unit.tex import compiled
-from ttabench.corruptions.names import CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.registry import view
 from ttabench_reports import published

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from tests.cases import each
 from tests.unit.made_cells import cells, continual, facts, spoil, where
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS, OF_TABLES
+from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS, OF_TABLES
 from ttabench.errors import UserError
-from ttabench.method.facts import facts_of
+from ttabench.method.facts_for_reports import facts_of
 from ttabench.registry import methods as registered
 from ttabench.store.columns import MISSING
 from ttabench_reports import ablation, published

@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.cases import each
 from tests.unit.made_cells import cells, spoil, where
 from ttabench.cell.protocol import Protocol
-from ttabench.corruptions.names import CORRUPTIONS, EXTRA_CORRUPTIONS
+from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports.sheets import words as words_of_tables
 from ttabench_reports.tables import build as tables
 from ttabench_reports.terminal import table as terminal

@@ -19,7 +19,7 @@ from ttabench_reports.cells import load
 from ttabench_reports.cells.frames import CORRECT, ROW, TABLE, checked
 from ttabench_reports.cells.missing import missing
 from ttabench_reports.compare.one_sided_tests import ONES
-from ttabench_reports.page import cards
+from ttabench_reports.page import protocol_cards
 from ttabench_reports.words import naming
 
 FOLDER = "folder"
@@ -217,7 +217,7 @@ def about(folder: Folder, repeats: Iterable[Repeat]) -> About:
         folder,
         tuple(naming.dataset(name) for name in sorted(set(cells["dataset"]))),
         counts,
-        tuple(dict.fromkeys(filter(None, cards.machines(cells[ok])))),
-        cards.days(cells["written"]),
+        tuple(dict.fromkeys(filter(None, protocol_cards.machines(cells[ok])))),
+        protocol_cards.days(cells["written"]),
         tuple(repeat for repeat in repeats if repeat.name == folder.name),
     )

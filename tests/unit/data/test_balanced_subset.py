@@ -14,9 +14,9 @@ from tests.unit.conftest import Run
 from ttabench.api.sweeping import run_sweep
 from ttabench.cell.subset_names import drawn_from, split_subset
 from ttabench.data import catalog
+from ttabench.data.balanced_subset import Drawn, balanced_rows
 from ttabench.data.catalog import dataset, foreign_set
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.drawn import Drawn, balanced_rows
 from ttabench.data.foreign import checked_foreign
 from ttabench.data.published.imagenet_subset import balanced
 from ttabench.data.verify.audit_dataset import verify

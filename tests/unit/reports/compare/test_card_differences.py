@@ -20,11 +20,11 @@ from ttabench.cell import Cell
 from ttabench.cell.protocol import Protocol
 from ttabench.registry import view
 from ttabench.store import load_frame
+from ttabench.store.read_results import name_key
 from ttabench.store.record_values import BINS, OF_BINS
-from ttabench.store.shards import name_key
 from ttabench.system.checked_lines import encode
 from ttabench_reports.compare import as_json, compare, diff, github, junit
-from ttabench_reports.compare.cards import differences
+from ttabench_reports.compare.card_differences import differences
 from ttabench_reports.compare.sides import side
 
 

@@ -6,7 +6,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttabench.corruptions.names import KNOWN_CORRUPTIONS
+from ttabench.corruptions.corruption_names import KNOWN_CORRUPTIONS
 from ttabench.errors import UserError
 from ttabench.registry import method, method_names
 
