@@ -23,7 +23,7 @@ from ttabench.paper.asked import (
 )
 from ttabench.paper.experiments import Task, stands_for
 from ttabench.paper.measure import measure
-from ttabench.paper.page_facts import FACTS, Facts
+from ttabench.paper.page_facts import FACTS, PageFacts
 from ttabench.paper.ready import with_weights
 from ttabench.registry import figure, view
 from ttabench.sweep.conduct import check_precision, console_of_errors
@@ -45,7 +45,7 @@ OF_PAPER = ("method=quantile_paper", "quantile_paper.minibatch=512")
 def run(asked: Asked) -> int:
     """Measure, draw, and write the page; how many cells failed, and tasks could not be measured."""
     check_folder(asked.out)
-    console, facts = console_of_errors(), Facts.of(asked.out)
+    console, facts = console_of_errors(), PageFacts.of(asked.out)
     refuse_two_scales(asked, facts)
     every = table_tasks(asked)
     check_precision(asked.precision, pick_device(asked.device))  # a sweep refuses it after the training
@@ -71,7 +71,7 @@ def make_page(out: Path) -> None:
     """Write the page of what the folder holds, and print the paths."""
     results = [out / "results", out / ALONE]
     here = [folder for folder in results if (folder / "cells").is_dir()]
-    facts = Facts.of(out)
+    facts = PageFacts.of(out)
     read = view("load")
     cells = {folder.name: read([folder]) for folder in here}
     measured = {str(name) for frame in cells.values() for name in frame["dataset"]}
@@ -93,7 +93,7 @@ def make_page(out: Path) -> None:
         console_of_errors().print(printable(no_pdf))
 
 
-def _why_nothing(out: Path, facts: Facts) -> str:
+def _why_nothing(out: Path, facts: PageFacts) -> str:
     """Why the folder holds no results."""
     if why := [*facts.missing.values(), *facts.left_out.values()]:
         return "\n".join([f"{out} holds no results, because nothing could be measured:", *why])
@@ -108,7 +108,7 @@ def _why_nothing(out: Path, facts: Facts) -> str:
 # ---- figures
 
 
-def _draw(asked: Asked, shown: Task | None, lacking: str, facts: Facts) -> None:
+def _draw(asked: Asked, shown: Task | None, lacking: str, facts: PageFacts) -> None:
     """Draw each figure, or note why there is none.
 
     shown    the network and dataset of those that show one; `lacking` says why it is not here, or is "".
@@ -143,7 +143,7 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: Facts) -> None:
         facts.keep(asked.out)
 
 
-def _bench(shown: Task, asked: Asked, facts: Facts) -> dict[str, str]:
+def _bench(shown: Task, asked: Asked, facts: PageFacts) -> dict[str, str]:
     """What ``ttabench figure`` is given for a figure of this network and dataset."""
     ready = with_weights(shown, asked, facts)
     return {

@@ -14,7 +14,7 @@ from ttabench.cell import shift_name
 from ttabench.errors import UserError
 from ttabench.run.failed_at import reason_and_place
 from ttabench.store import Record, Store
-from ttabench.store.contents import Contents, Facts, facts
+from ttabench.store.contents import Contents, RecordFacts, facts
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
 from ttabench.store.results_folder import PLAN_FILE
@@ -41,7 +41,7 @@ class State:
     seconds: float = 0.0
     reason: str = ""
     attested: bool = False
-    facts: Facts | None = None
+    facts: RecordFacts | None = None
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images
-from ttabench.conformance.watched_data import Source, split
+from ttabench.conformance.watched_data import WatchedSource, split
 from ttabench.method import Method
 
 SEED = 7
@@ -43,7 +43,7 @@ class Case:
         """A prepared method around a copy of the net, or around another one."""
         seed_torch()
         made = self.method(classifier or copy.deepcopy(self.classifier), self.config)
-        made.prepare(Source(self.needs, dtype))
+        made.prepare(WatchedSource(self.needs, dtype))
         return made
 
     def slower(self) -> Case | None:

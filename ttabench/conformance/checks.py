@@ -21,7 +21,7 @@ from ttabench.cell.protocol import MODES
 from ttabench.conformance.case import SEED, Case, Run, seed_torch
 from ttabench.conformance.nets import CLASSES, DropPath, images
 from ttabench.conformance.state import Snapshot, deepest_graph, difference, holds, size, snapshot
-from ttabench.conformance.watched_data import Source, Target, split
+from ttabench.conformance.watched_data import Target, WatchedSource, split
 from ttabench.measure.declared_source import STATISTICS
 from ttabench.measure.torch_defaults import changed_setting, settings
 from ttabench.method import Method, Needs
@@ -305,14 +305,14 @@ def reach(case: Case) -> str:
 def no_labels(case: Case) -> str:
     """It requests only data of the contract and its Needs, and keeps no reference to them."""
     seed_torch()
-    source, target = Source(case.needs), Target(case.stream)
+    source, target = WatchedSource(case.needs), Target(case.stream)
     method = case.method(case.classifier, case.config)
     with contextlib.suppress(PermissionError, AttributeError):
         method.prepare(source)
         method.fit(target, 1)
     if requests := source.offences + target.offences:
         return f"it asked for {requests[0]}"
-    kept = holds(method, Source) or holds(method, Target)
+    kept = holds(method, WatchedSource) or holds(method, Target)
     return f"it keeps a reference to the data, as {kept}" if kept else ""
 
 

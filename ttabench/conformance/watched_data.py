@@ -14,7 +14,7 @@ from ttabench.measure.source_access import SourceTensors
 from ttabench.method import Batches, Needs, SourceData
 
 
-class Source(SourceTensors):
+class WatchedSource(SourceTensors):
     """Source data that serve declared requests and record all others."""
 
     def __init__(self, needs: Needs, dtype: torch.dtype = torch.float32) -> None:
@@ -72,4 +72,4 @@ def split(x: Tensor, sizes: int | list[int]) -> list[Tensor]:
     return list(torch.split(x, sizes))
 
 
-_: tuple[type[SourceData], type[Batches]] = (Source, Target)  # they fulfil the protocols
+_: tuple[type[SourceData], type[Batches]] = (WatchedSource, Target)  # they fulfil the protocols

@@ -21,7 +21,7 @@ from ttabench.corruptions.layout import Images
 Plane = NDArray[np.float32]
 
 
-class Kind(NamedTuple):
+class IceKind(NamedTuple):
     """A kind of ice: size in pixels, colour, and how much of its contrast each structure makes up."""
 
     shape: tuple[int, int]
@@ -34,11 +34,11 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind((600, 900), (78, 149, 166), (27, 16, 15), crystal=150, needles=0.5, clouds=0.8, grain=0.3),
-    Kind((315, 560), (201, 205, 214), (21, 22, 23), crystal=45, needles=0.7, clouds=0.6, grain=0.4),
-    Kind((315, 560), (201, 205, 214), (21, 22, 23), crystal=60, needles=0.7, clouds=0.6, grain=0.4),
-    Kind((350, 527), (138, 153, 165), (28, 28, 30), crystal=35, needles=0.7, clouds=0.6, grain=0.7),
-    Kind((495, 660), (112, 123, 135), (44, 43, 42), crystal=40, needles=0.7, clouds=0.6, grain=0.5),
+    IceKind((600, 900), (78, 149, 166), (27, 16, 15), crystal=150, needles=0.5, clouds=0.8, grain=0.3),
+    IceKind((315, 560), (201, 205, 214), (21, 22, 23), crystal=45, needles=0.7, clouds=0.6, grain=0.4),
+    IceKind((315, 560), (201, 205, 214), (21, 22, 23), crystal=60, needles=0.7, clouds=0.6, grain=0.4),
+    IceKind((350, 527), (138, 153, 165), (28, 28, 30), crystal=35, needles=0.7, clouds=0.6, grain=0.7),
+    IceKind((495, 660), (112, 123, 135), (44, 43, 42), crystal=40, needles=0.7, clouds=0.6, grain=0.5),
 )
 
 
@@ -47,7 +47,7 @@ def grow_pictures() -> tuple[Images, ...]:
     return tuple(_grow(kind, Generator(PCG64(number))) for number, kind in enumerate(KINDS))
 
 
-def _grow(kind: Kind, rng: Generator) -> Images:
+def _grow(kind: IceKind, rng: Generator) -> Images:
     clouds = _noise(rng, kind.shape, wavelength=max(kind.shape))
     light = (
         kind.needles * _standardise(_crystals(rng, kind.shape, kind.crystal))

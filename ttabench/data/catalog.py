@@ -210,7 +210,7 @@ def _path_note(name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedDataset:
     """One line of `ttabench data list`. `size` is in bytes on disk."""
 
     name: str
@@ -220,18 +220,18 @@ class Entry:
     note: str
 
 
-def listing(root: Path | str | None = None) -> list[Entry]:
+def listing(root: Path | str | None = None) -> list[ListedDataset]:
     """Every known dataset: whether it is here, and how large it is. Reads folders, opens no image."""
     base = data_root(root)
-    embedded = Entry(EMBEDDED, "here", 0, "", "part of scikit-learn; corrupted on first use")
+    embedded = ListedDataset(EMBEDDED, "here", 0, "", "part of scikit-learn; corrupted on first use")
     generated = [
-        Entry(name, "here", bytes_below(base / name), str(base / name), "generated here")
+        ListedDataset(name, "here", bytes_below(base / name), str(base / name), "generated here")
         for name in local_names(root)
     ]
     return [embedded, *(_published_entry(facts, base) for facts in PUBLISHED.values()), *generated]
 
 
-def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
+def _published_entry(facts: PublishedDataset, root: Path) -> ListedDataset:
     folders = [root / name for name in dict.fromkeys((facts.corrupted_folder, facts.clean_folder))]
     present = [folder for folder in folders if folder.is_dir()]
     fetch = f"ttabench data fetch {facts.name}"
@@ -246,7 +246,7 @@ def _published_entry(facts: PublishedDataset, root: Path) -> Entry:
         download = sum(archive.size for archive in facts.archives)
         state, note = "not here", f"{download / 1e9:.1f} GB to download; {fetch}"
     path = str(present[0]) if present else ""
-    return Entry(facts.name, state, sum(map(bytes_below, present)), path, note)
+    return ListedDataset(facts.name, state, sum(map(bytes_below, present)), path, note)
 
 
 def _gaps(facts: PublishedDataset, root: Path) -> str:

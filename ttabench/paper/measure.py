@@ -8,14 +8,14 @@ from typing import Any
 from ttabench.errors import UserError, counted
 from ttabench.paper.asked import ALONE, Asked
 from ttabench.paper.experiments import Task, network_of, stands_for, title
-from ttabench.paper.page_facts import Facts
+from ttabench.paper.page_facts import PageFacts
 from ttabench.paper.ready import prepared
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS
 
 
-def measure(tasks: Sequence[Task], asked: Asked, facts: Facts) -> int:
+def measure(tasks: Sequence[Task], asked: Asked, facts: PageFacts) -> int:
     """Measure each task, with facts kept after each; the number of cells that failed."""
     failed, measured = 0, list[tuple[bool, Grid]]()
     for number, task in enumerate(tasks, 1):
@@ -26,7 +26,9 @@ def measure(tasks: Sequence[Task], asked: Asked, facts: Facts) -> int:
     return failed
 
 
-def _one(task: Task, asked: Asked, facts: Facts, measured: list[tuple[bool, Grid]], *, alone: bool) -> int:
+def _one(
+    task: Task, asked: Asked, facts: PageFacts, measured: list[tuple[bool, Grid]], *, alone: bool
+) -> int:
     """Measure a task, unless the same is `measured`; how many cells failed, or 1 if it is left out.
 
     Raises UserError where it cannot be measured and is `alone`; else the others go on, and facts say why.

@@ -19,7 +19,7 @@ FACTS = "paper.json"
 
 
 @dataclass
-class Facts:
+class PageFacts:
     """What the page says beside the cells; kept in the folder, so that other runs add to it.
 
     stands   the dataset of the paper → the dataset that was measured.
@@ -47,7 +47,7 @@ class Facts:
         self._held: dict[str, Any] = {}  # what the folder had when it was read or written last
 
     @classmethod
-    def of(cls, folder: Path) -> Facts:
+    def of(cls, folder: Path) -> PageFacts:
         """Those that the folder has. Raises UserError where their file is damaged."""
         file = folder / FACTS
         try:
@@ -71,7 +71,7 @@ class Facts:
         This object then has both. Raises UserError or OSError where the folder cannot be written.
         """
         with WorkClaims(folder, "paper") as claims, claims.alone("paper"):
-            vars(self).update(_joined(self._held, asdict(self), asdict(Facts.of(folder))))
+            vars(self).update(_joined(self._held, asdict(self), asdict(PageFacts.of(folder))))
             self._held = deepcopy(asdict(self))
             replace_file(folder / FACTS, json.dumps(self._held, indent=1, ensure_ascii=False).encode())
 

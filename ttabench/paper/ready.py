@@ -11,7 +11,7 @@ from ttabench.models.trained_model import TrainedModel, note_on_mirrors
 from ttabench.models.training.recipes import FAST
 from ttabench.paper.asked import Asked, refuse_lacking_images
 from ttabench.paper.experiments import Task, datasets_of, network_of, stands_for
-from ttabench.paper.page_facts import Facts
+from ttabench.paper.page_facts import PageFacts
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.run.executors.workers import pick_executor
 from ttabench.sweep.conduct import console_of_errors
@@ -48,7 +48,7 @@ def _recipe_of_rehearsal(task: Task, asked: Asked) -> tuple[str, str]:
     return asked.recipe, ""
 
 
-def prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
+def prepared(asked_for: Task, asked: Asked, facts: PageFacts) -> Task:
     """The task with its weights, small in a rehearsal; facts learn what stands for what.
 
     Raises UserError, before anything is trained, where a dataset of the user's lacks what the table is of.
@@ -68,7 +68,7 @@ def prepared(asked_for: Task, asked: Asked, facts: Facts) -> Task:
     return task
 
 
-def with_weights(task: Task, asked: Asked, facts: Facts) -> Task:
+def with_weights(task: Task, asked: Asked, facts: PageFacts) -> Task:
     """The task, small in a rehearsal, with its weights, which are trained if need be."""
     if asked.small is not None:
         task = asked.small.task(task)

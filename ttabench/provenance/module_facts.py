@@ -26,7 +26,7 @@ MOST = 4096
 """Modules in the cache. With more, only those that this process used are kept."""
 
 
-class Facts(NamedTuple):
+class ModuleFacts(NamedTuple):
     """Of the text of one module.
 
     imports      names of modules and of what is imported from them, sorted; relative ones begin with dots.
@@ -48,7 +48,7 @@ def absolute(name: str, package: str) -> str:
     return resolve_name(name, package) if name[:1] == "." else name
 
 
-def facts_of(source: bytes) -> Facts:
+def facts_of(source: bytes) -> ModuleFacts:
     """The facts of a module's text, from the cache if it has them.
 
     What cannot be parsed has no imports: a compiled module, or a file in the middle of a change.
@@ -56,7 +56,7 @@ def facts_of(source: bytes) -> Facts:
     text = hashlib.sha256(source).hexdigest()
     if (facts := _KNOWN.facts.get(text)) is None:
         packed = _KNOWN.packed("modules", text, lambda: msgspec.to_builtins(_found(source)))
-        facts = _KNOWN.facts[text] = msgspec.convert(packed, Facts)
+        facts = _KNOWN.facts[text] = msgspec.convert(packed, ModuleFacts)
     return facts
 
 
@@ -95,7 +95,7 @@ class _Known:
 
     def __init__(self) -> None:
         self.used: dict[str, dict[str, Any]] = {"modules": {}, "hashes": {}}
-        self.facts: dict[str, Facts] = {}
+        self.facts: dict[str, ModuleFacts] = {}
         self.new = False
         self._stored: dict[str, dict[str, Any]] = {}
         self._state: object = None
@@ -119,14 +119,14 @@ class _Known:
 _KNOWN = _Known()
 
 
-def _found(source: bytes) -> Facts:
+def _found(source: bytes) -> ModuleFacts:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return Facts((), {}, {})
+        return ModuleFacts((), {}, {})
     imports = _imports(tree)
     found = definitions_of(tree)
-    return Facts(imports, dict(found.by_name), dict(found.imports))
+    return ModuleFacts(imports, dict(found.by_name), dict(found.imports))
 
 
 def _hash(source: bytes, text: str) -> str:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttabench.provenance.module_facts import Facts, facts_of, hash_of, keep
+from ttabench.provenance.module_facts import ModuleFacts, facts_of, hash_of, keep
 from ttabench.registry import METHODS, entry_points
 from ttabench.system.environment import RECORDED
 
@@ -165,7 +165,7 @@ def _in_project(top: str) -> bool:
 
 
 @cache
-def module_facts(name: str) -> Facts | None:
+def module_facts(name: str) -> ModuleFacts | None:
     """The facts of a module; None where there is no file."""
     text = module_text(name)
     return None if text is None else facts_of(text)

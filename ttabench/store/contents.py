@@ -15,7 +15,7 @@ from ttabench.store.record import PROTOCOL, Record
 from ttabench.store.stored_environment import StoredEnvironment
 
 
-class Facts(NamedTuple):
+class RecordFacts(NamedTuple):
     """What the contents are made of: of one record. part: method, network, dataset, protocol in words."""
 
     part: tuple[str, str, str, str]
@@ -25,16 +25,16 @@ class Facts(NamedTuple):
     machine: str
 
 
-def facts(record: Record) -> Facts:
+def facts(record: Record) -> RecordFacts:
     """Those of a record."""
     cell, status = record.data["cell"], str(record.data["status"])
     part = _part(cell["label"], cell["arch"], cell["dataset"], tuple(cell["protocol"].items()))
     state = "done" if status == "ok" else status
-    return Facts(part, state, record.written, _code(record.environment), _machine(record.environment))
+    return RecordFacts(part, state, record.written, _code(record.environment), _machine(record.environment))
 
 
 @dataclass
-class Part:
+class ContentsPart:
     """The cells of one method on one network under one protocol: how many, and when they were stored."""
 
     states: Counter[str] = field(default_factory=Counter)
@@ -52,16 +52,18 @@ class Part:
 class Contents:
     """Everything in a folder.
 
-    parts           by what a part is, see :class:`Facts`.
+    parts           by what a part is, see :class:`RecordFacts`.
     code, machines  how many cells were measured with what, and where.
     """
 
-    parts: defaultdict[tuple[str, str, str, str], Part] = field(default_factory=lambda: defaultdict(Part))
+    parts: defaultdict[tuple[str, str, str, str], ContentsPart] = field(
+        default_factory=lambda: defaultdict(ContentsPart)
+    )
     code: Counter[str] = field(default_factory=Counter)
     machines: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, all_facts: Iterable[Facts]) -> Contents:
+    def of(cls, all_facts: Iterable[RecordFacts]) -> Contents:
         """The contents of cells, each once."""
         found = cls()
         for one in all_facts:

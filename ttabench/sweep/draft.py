@@ -16,7 +16,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.loggers import check_loggers
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.options import out_folder
-from ttabench.sweep.plan import Planned, Source, find_sources, plan
+from ttabench.sweep.plan import Planned, SourceFacts, find_sources, plan
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.resolve import Sweep, resolve
 from ttabench.sweep.shard import WHOLE, Shard, pick_shard
@@ -60,7 +60,7 @@ class Draft:
         """The classifiers that still have to be trained, as it is now."""
         return [model for model in self.sweep.models if not model.ready]
 
-    def sources(self, device: str) -> list[Source]:
+    def sources(self, device: str) -> list[SourceFacts]:
         """The classifiers as they are now, see :func:`ttabench.sweep.plan.find_sources`."""
         with Meter("bytes") as meter:
             return find_sources(self.sweep.models, device, meter)
@@ -69,7 +69,7 @@ class Draft:
         """The compute ratios of its methods, see :class:`ttabench.sweep.compute_ratio.Ratios`."""
         return Ratios(self.out, device, say, elsewhere=self.elsewhere, dry_run=dry_run)
 
-    def cells(self, sources: Sequence[Source], ratios: Ratios) -> list[Planned]:
+    def cells(self, sources: Sequence[SourceFacts], ratios: Ratios) -> list[Planned]:
         """The cells of all slices. Raises UserError where exclude rules leave none."""
         if not (planned := plan(self.sweep, sources, ratios)):
             raise UserError("the exclude rules leave out every cell of this sweep; narrow one of them.")

@@ -27,7 +27,7 @@ from ttabench.sweep.exclude_rules import matching, warn_of_idle
 from ttabench.sweep.grid import Grid, Rule
 from ttabench.sweep.named_method import check_ratios, given_ratio
 from ttabench.sweep.pace import BASELINE, OFFLINE, no_pace
-from ttabench.sweep.resolve import Part, Sweep
+from ttabench.sweep.resolve import Sweep, SweepPart
 from ttabench.sweep.shifts import Shifts
 from ttabench.system.malloc import give_back, keep_freed_memory
 from ttabench.system.progress import OnProgress, silent
@@ -39,7 +39,7 @@ RatioOf = Callable[[Cell], float]
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFacts:
     """The facts about a source classifier that planning needs.
 
     name         of the model.
@@ -73,7 +73,7 @@ class Planned:
     fixed: tuple[str, ...] = ()
 
 
-def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[Source]:
+def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[SourceFacts]:
     """The source classifier of every model. Those trained elsewhere are downloaded, and measured on `device`.
 
     Warns as :meth:`Model.load_with_warnings` does. Raises UserError without weights.
@@ -96,10 +96,10 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
     return sources
 
 
-def source_of(model: Model, classifier: Classifier, checkpoint: str, fingerprint: str) -> Source:
-    """The facts about `model`, whose network is `classifier`; the other two are those of :class:`Source`."""
+def source_of(model: Model, classifier: Classifier, checkpoint: str, fingerprint: str) -> SourceFacts:
+    """The facts about `model`, whose network is `classifier`; for the other two see :class:`SourceFacts`."""
     data = model.dataset
-    return Source(
+    return SourceFacts(
         name=model.name, dataset=model.measured.name, num_classes=settled_classes(data),
         fingerprint=fingerprint, architecture=classifier.architecture(), checkpoint=checkpoint,
         trains=not isinstance(data, OwnDataset) or data.has_train(),
@@ -107,7 +107,7 @@ def source_of(model: Model, classifier: Classifier, checkpoint: str, fingerprint
     )  # fmt: skip
 
 
-def plan(sweep: Sweep, sources: Sequence[Source], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
+def plan(sweep: Sweep, sources: Sequence[SourceFacts], ratio_of: RatioOf = lambda cell: 1.0) -> list[Planned]:
     """All cells of a sweep, ordered so that one classifier's cells stay together.
 
     sources    of the models of the sweep, in their order.
@@ -152,7 +152,7 @@ def _limited(choice: MethodChoice, count: Callable[[], int]) -> MethodChoice:
     return replace(choice, grid=replace(choice.grid, limit=0)) if limit and limit >= count() else choice
 
 
-def _baseline(source: Source) -> str:
+def _baseline(source: SourceFacts) -> str:
     from ttabench.run.stream_of_cell import baseline_of  # imports all corruption functions, which takes long
 
     return baseline_of(source.name, source.checkpoint)
@@ -185,7 +185,12 @@ def _check_sequences(planned: Sequence[Planned]) -> None:
 
 
 def _of_method(
-    source: Source, part: Part, choice: MethodChoice, ratio_of: RatioOf, baseline: str, excluding: list[Rule]
+    source: SourceFacts,
+    part: SweepPart,
+    choice: MethodChoice,
+    ratio_of: RatioOf,
+    baseline: str,
+    excluding: list[Rule],
 ) -> Iterator[Planned]:
     """The cells of a method on a source classifier, without those that an exclude rule leaves out.
 
@@ -218,7 +223,7 @@ def _of_method(
                 history = (*history, f"{corruption}-{severity}")
 
 
-def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
+def _template(source: SourceFacts, choice: MethodChoice, shifts: Shifts) -> tuple[Cell, str]:
     """A cell of a method on a source classifier, and why it cannot be run ("" if it can)."""
     cls, protocol = choice.cls, _protocol(choice, source.num_classes, shifts)
     unsupported = NOT_RESET if _cannot_be_reset(choice) else ""
@@ -236,7 +241,7 @@ def _template(source: Source, choice: MethodChoice, shifts: Shifts) -> tuple[Cel
     return cell, lacks or unsupported
 
 
-def _configured(source: Source, choice: MethodChoice, protocol: Protocol) -> tuple[Any, str, str]:
+def _configured(source: SourceFacts, choice: MethodChoice, protocol: Protocol) -> tuple[Any, str, str]:
     """The settings of a method on a source classifier, its label, and what it lacks there ("" if nothing).
 
     The learning rate that a user does not give is that of official scripts for the batch size.

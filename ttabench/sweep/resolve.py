@@ -25,7 +25,7 @@ from ttabench.system.files import user_path
 
 
 @dataclass(frozen=True)
-class Part:
+class SweepPart:
     """A part of a sweep: every method on every model and shift of one dataset, but for what is excluded.
 
     baseline   the network whose accuracy a ccc stream keeps; None = that of each row.
@@ -46,7 +46,7 @@ class Sweep:
     exclude   all exclude rules, those that are about no part among them.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[SweepPart, ...]
     models: tuple[Model, ...]
     exclude: tuple[Rule, ...] = ()
 
@@ -54,7 +54,7 @@ class Sweep:
 def resolve(grid: Grid) -> Sweep:
     """Look up every name and check every setting; nothing is fetched or trained. Raises UserError."""
     known: dict[tuple[str, ...], Model] = {}
-    parts: list[Part] = []
+    parts: list[SweepPart] = []
     for plain in plain_grids(grid):
         methods = tuple(choose_methods(plain))
         check_methods(plain, methods)
@@ -68,7 +68,7 @@ def resolve(grid: Grid) -> Sweep:
 
 def _part(
     name: str, grid: Grid, methods: tuple[MethodChoice, ...], known: dict[tuple[str, ...], Model]
-) -> Part:
+) -> SweepPart:
     """The part of a plain grid on one dataset; `known` models are used again, and new ones are added."""
     named = dataset_names(name)  # and, once it is open, the name that it has in results
     if draw := _draw_of(name, grid):
@@ -94,7 +94,7 @@ def _part(
     rules = (rule for rule in grid.exclude if named & set(rule.get("datasets", named)))
     exclude = tuple(exclusion(rule, ours) for rule in rules)
     _check_distinct(ours)
-    return Part(methods, ours, shifts, exclude, models.get(shifts.baseline))
+    return SweepPart(methods, ours, shifts, exclude, models.get(shifts.baseline))
 
 
 def _draw_of(name: str, grid: Grid) -> str:

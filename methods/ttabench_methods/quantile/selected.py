@@ -50,7 +50,7 @@ class SelectedQuantileConfig(QuantileConfig):
             raise ValueError("batch_norm is 'target', and both decorruptors share one classifier; set source")
 
 
-class Part:
+class DrawnImages:
     """Some images of a set, drawn at random and kept in memory; in the order of the set."""
 
     def __init__(self, batches: Batches, count: int) -> None:
@@ -97,7 +97,7 @@ class SelectedQuantile(Quantile):
         self.compared = [self._loss(batches)]
         self.decorruptor.load_state_dict(start)
         self.optimizer.state.clear()
-        super().fit(Part(batches, self.config.part), epochs)
+        super().fit(DrawnImages(batches, self.config.part), epochs)
         self.compared.append(self._loss(batches))
         if self.compared[0] <= self.config.worth * self.compared[1]:
             state, self.losses, self.kept, self.views = of_all

@@ -13,7 +13,7 @@ from ttabench_reports.cells.over_stream import orders, several_orders, windows
 from ttabench_reports.cells.unknown_classes import unknown_figures
 
 
-class Numbers:
+class RowNumbers:
     """Means over seeds, and what went wrong, by row number; made once for all tables."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
@@ -47,9 +47,9 @@ class Numbers:
         self.troubles: dict[Any, list[Any]] = grouped((cell.row, cell) for cell in cells)
         self._over: dict[tuple[str, ...], tuple[dict[Any, float], dict[Any, float]]] = {}
 
-    def over_seeds(self, row: int, seeds: tuple[int, ...]) -> Numbers:
+    def over_seeds(self, row: int, seeds: tuple[int, ...]) -> RowNumbers:
         """Those of one row over some of its seeds, by the same number of the row."""
-        return Numbers(self._frame[(self._frame["row"] == row) & self._frame["seed"].isin(seeds)])
+        return RowNumbers(self._frame[(self._frame["row"] == row) & self._frame["seed"].isin(seeds)])
 
     def complete(self, row: int, column: str) -> bool:
         """Whether every seed of the row has a number."""

@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Entry:
+class RankedRow:
     """A method in its group.
 
     rank, of  1 for the best of the `of` ranked methods of its protocol and its ties; None where it is not
@@ -39,7 +39,7 @@ class Entry:
     tested    whether it could be tested against the methods that are ranked.
     """
 
-    line: overview.Line
+    line: overview.MeasuredRow
     rank: int | None
     of: int
     cost: float
@@ -58,7 +58,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Group:
+class Ranking:
     """Methods that may be compared: the same images, weights and protocol. Source stands beside them.
 
     The compute ratio of a paced stream is measured for each method, so it is not part of this comparison.
@@ -68,7 +68,7 @@ class Group:
     arch: str
     checkpoint: str
     protocol: Protocol
-    entries: tuple[Entry, ...]
+    entries: tuple[RankedRow, ...]
 
     @property
     def heading(self) -> str:
@@ -83,7 +83,7 @@ class Group:
         return f"{text.partition(' at compute ratio')[0]}, each method at its own compute ratio"
 
 
-def groups(report: Report, pages: Mapping[str, str]) -> list[Group]:
+def groups(report: Report, pages: Mapping[str, str]) -> list[Ranking]:
     """All groups with a method, those with more methods first within a dataset and an architecture.
 
     pages  file of the page of each folder, in the order in which they count.
@@ -109,24 +109,24 @@ def _common(row: Row) -> Protocol:
 
 def _group(
     report: Report, table: Table, arch: str, checkpoint: str, protocol: Protocol, members: list[Row],
-    lines: Mapping[int, overview.Line], pages: Mapping[str, str],
-) -> Group:  # fmt: skip
+    lines: Mapping[int, overview.MeasuredRow], pages: Mapping[str, str],
+) -> Ranking:  # fmt: skip
     untested = _untested(members, table)
     ranks = ranked([row for row in members if id(row) not in untested], table)
     of = len(ranks)
 
-    def entry(row: Row) -> Entry:
+    def entry(row: Row) -> RankedRow:
         cells = report.cells_of(row)
         there = set(cells.loc[cells["accuracy"].notna(), FOLDER])
         names = tuple(name for name in pages if name in there)
         rank = ranks.get(id(row)) if of > 1 else None
         cost, tested = _cost(report, row), id(row) not in untested
-        return Entry(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
+        return RankedRow(lines[id(row)], rank, of, cost, names, pages[names[0]], tested)
 
     ordered = sorted(members, key=lambda row: (ranks.get(id(row), math.inf), row.falling))
     baselines = [row.printed_baseline for row in members]
     sources = list({id(row): row for row in baselines if row}.values())
-    return Group(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
+    return Ranking(table, arch, checkpoint, protocol, tuple(map(entry, (*sources, *ordered))))
 
 
 def _untested(rows: Sequence[Row], table: Table) -> set[int]:
@@ -184,7 +184,7 @@ def _cost(report: Report, row: Row) -> float:
     return float(cells["seconds"].median()) / seconds if len(one) == 1 and seconds else math.nan
 
 
-def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def filters(groups: Sequence[Ranking]) -> list[dict[str, Any]]:
     """The choices a reader has, as :func:`overview.filters` gives them; all of them, also with one value."""
     return overview.choices({
         "table": {g.table.title: g.table.heading for g in groups},
@@ -194,7 +194,7 @@ def filters(groups: Sequence[Group]) -> list[dict[str, Any]]:
     })  # fmt: skip
 
 
-def table(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
+def table(groups: Sequence[Ranking]) -> Iterator[dict[str, Any]]:
     """The lines as rows of :data:`COLUMNS`."""
     for group in groups:
         for entry in group.entries:

@@ -30,7 +30,7 @@ WIDTH = 100  # of the picture of an interval, in its own units
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasuredRow:
     """A measured row with what a reader sees of it.
 
     state   words such as ``stale`` or ``9 of 15 corruptions``; none for a complete row.
@@ -72,7 +72,7 @@ class Line:
         return f"{self.row.name}: {words.number(self.row.value(MEAN))}{ends}{source}"
 
 
-def lines(report: Report, notes: TableNotes) -> list[Line]:
+def lines(report: Report, notes: TableNotes) -> list[MeasuredRow]:
     """One line for each measured row, in the order of the tables; `notes` gets the footnotes."""
     listed = []
     for table in report.tables:
@@ -81,7 +81,7 @@ def lines(report: Report, notes: TableNotes) -> list[Line]:
         for row in table.measured_rows:
             finding, had = findings[id(row)], given(row.about)
             place = places_of_table(table).get((id(row), MEAN), "")
-            listed.append(Line(
+            listed.append(MeasuredRow(
                 table, row, report.numbers[id(row)], protocol_cards.card_id(row), had, finding,
                 source_data(had), _state(row, table), place, _picture(row, finding, low), notes.of_row(row),
                 notes.of_mean(row, table),
@@ -131,7 +131,7 @@ def title(tables: Sequence[Table]) -> str:
     return ", ".join(dict.fromkeys(naming.dataset(table.key["dataset"]) for table in tables))
 
 
-def several(listed: Sequence[Line]) -> Mapping[str, bool]:
+def several(listed: Sequence[MeasuredRow]) -> Mapping[str, bool]:
     """Which columns the means have: datasets and seeds where there are several, tests where there are any."""
     return {
         "intervals": any(not math.isnan(line.finding.interval[0]) for line in listed),
@@ -141,7 +141,7 @@ def several(listed: Sequence[Line]) -> Mapping[str, bool]:
     }
 
 
-def filters(listed: Sequence[Line]) -> list[dict[str, Any]]:
+def filters(listed: Sequence[MeasuredRow]) -> list[dict[str, Any]]:
     """The choices a reader has, see :func:`choices`; none where there is but one."""
     by_name = {
         "table": {line.table.title: line.table.heading for line in listed},

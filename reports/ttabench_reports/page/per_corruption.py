@@ -20,7 +20,7 @@ SHADES = 10
 
 
 @dataclass(frozen=True)
-class Entry:
+class PageCell:
     """A number or the word in its place: exact and printed; shade 0 … 10; points above Source."""
 
     value: str
@@ -31,14 +31,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Line:
+class PageRow:
     row: Row
     number: int | None  # None: published, nothing more is known
     marks: str
     given: str
     mode: str
     source: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PageCell, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Section:
     table: Table
     columns: tuple[str, ...]
     heads: tuple[tuple[str, str, bool], ...]
-    groups: tuple[tuple[str, str, tuple[Line, ...]], ...]
+    groups: tuple[tuple[str, str, tuple[PageRow, ...]], ...]
     legend: tuple[tuple[str, str], ...]
     increase: bool
     how: str
@@ -75,28 +75,28 @@ def section(table: Table, report: Report, *, increase: bool) -> Section:
 def _lines(
     rows: list[Row], table: Table, columns: tuple[str, ...], rises: dict[int, Row], low: float,
     report: Report,
-) -> Iterator[Line]:  # fmt: skip
+) -> Iterator[PageRow]:  # fmt: skip
     for row in rows:
         if row.kind == "increase":
             continue
         entries = tuple(_entry(row, column, table, rises.get(id(row)), low) for column in columns)
         marks = row.flags + row.letters.get(LABEL, "")
         if row.kind == "published":
-            yield Line(row, None, marks, "", "published", "", entries)
+            yield PageRow(row, None, marks, "", "published", "", entries)
         else:
             had = given(row.about)
             number = report.numbers[id(row)]
-            yield Line(row, number, marks, had.short, had.mode, source_data(had), entries)
+            yield PageRow(row, number, marks, had.short, had.mode, source_data(had), entries)
 
 
-def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) -> Entry:
+def _entry(row: Row, column: str, table: Table, rise: Row | None, low: float) -> PageCell:
     value = row.value(column)
     marks = row.letters.get(column, "")
     mean_class = "m" if column in (MEAN, MEAN_EXTRA) else ""
     if math.isnan(value):
-        return Entry("", row.words.get(column, ""), marks, f"word {mean_class}".strip())
+        return PageCell("", row.words.get(column, ""), marks, f"word {mean_class}".strip())
     shade = round(SHADES * max(value - low, 0) / (100 - low))
     place = places_of_table(table).get((id(row), column), "")
     classes = " ".join(filter(None, (f"h{shade}", place, mean_class)))
     points = words.signed(rise.printed(column)) if rise else ""
-    return Entry(exact(value), words.number(value), marks, classes, points)
+    return PageCell(exact(value), words.number(value), marks, classes, points)

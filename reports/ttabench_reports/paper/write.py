@@ -61,7 +61,7 @@ def write(
     there is no PDF.
 
     facts  scale, stands, nets, missing, left_out, figures, drawn, recipes, notes: see
-           `ttabench.paper.page_facts.Facts`.
+           `ttabench.paper.page_facts.PageFacts`.
     other_images   a fact too: the datasets in place of the paper's whose names do not speak of it.
     """
     small = facts.get("scale", 1) < 1

@@ -11,7 +11,7 @@ from ttabench_reports.evidence import findings as evidence
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, Placed, name_x_axis, parts, stack, write_beside
+from ttabench_reports.plots.stacks import Panel, PanelLine, Placed, name_x_axis, parts, stack, write_beside
 from ttabench_reports.plots.style import GREY, INK
 from ttabench_reports.plots.which import dot, highest_severities, networks
 from ttabench_reports.sheets import words
@@ -37,7 +37,7 @@ def _panels(network: str, rows: Sequence[Row]) -> Iterator[Panel]:
     both = bool(offline) and any(row.kind != "source" for row in online)
     panels = {f"{network}, online": online, f"{network}, offline": offline} if both else {network: rows}
     for heading, members in panels.items():
-        yield Panel(heading, [Line(row) for row in sorted(members, key=lambda row: row.falling)])
+        yield Panel(heading, [PanelLine(row) for row in sorted(members, key=lambda row: row.falling)])
 
 
 def _bars(table: Table, panels: Sequence[Panel]) -> Drawing:

@@ -16,7 +16,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import marks, protocol
 from ttabench_reports.plots.numbers import Number, Numbers
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, Placed, Stack, parts, stack
+from ttabench_reports.plots.stacks import Panel, PanelLine, Placed, Stack, parts, stack
 from ttabench_reports.plots.style import GREY, PALE, SIZE, WIDTH, ink_on, text_width
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
@@ -37,7 +37,7 @@ def heatmaps(report: Report) -> Iterator[Drawing]:
             continue
         top = max(text_width(naming.title(column)) for column in columns) + 0.08
         panels = [
-            Panel(naming.arch(arch), [Line(row) for row in rows if row.kind != "increase"])
+            Panel(naming.arch(arch), [PanelLine(row) for row in rows if row.kind != "increase"])
             for arch, rows in table.archs().items()
         ]
         for part in parts(panels, top, 0.03):

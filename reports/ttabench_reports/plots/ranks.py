@@ -11,7 +11,7 @@ from ttabench_reports.evidence.groups import groups, which_weights
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing
-from ttabench_reports.plots.stacks import Line, Panel, name_x_axis, parts, stack, write_beside
+from ttabench_reports.plots.stacks import Panel, PanelLine, name_x_axis, parts, stack, write_beside
 from ttabench_reports.plots.which import dot, highest_severities
 from ttabench_reports.tables.table import Table
 from ttabench_reports.words import naming
@@ -33,7 +33,7 @@ def _panels(table: Table) -> Iterator[Panel]:
     for arch, rows in table.archs().items():
         every = list(groups(rows))
         for group in every:
-            lines = [Line(row, of) for row, of in ranks(group, table)]
+            lines = [PanelLine(row, of) for row, of in ranks(group, table)]
             if len(lines) > 2:
                 offline = any(line.row.offline and line.row.kind == "method" for line in lines)
                 mode = "" if len(every) == 1 else "offline" if offline else "online"
@@ -41,7 +41,7 @@ def _panels(table: Table) -> Iterator[Panel]:
                 yield Panel(heading, sorted(lines, key=_mean))
 
 
-def _mean(line: Line) -> float:
+def _mean(line: PanelLine) -> float:
     return math.nan if line.ranks is None else float(line.ranks.mean())
 
 

@@ -21,7 +21,7 @@ LABELS = 1.1  # inches that labels may take
 
 
 @dataclass(frozen=True)
-class Line:
+class PanelLine:
     """A method in a panel. `ranks`: what the rank diagram shows of it."""
 
     row: Row
@@ -42,7 +42,7 @@ class Panel:
     """Lines under a heading."""
 
     heading: str
-    lines: Sequence[Line]
+    lines: Sequence[PanelLine]
 
     @property
     def height(self) -> float:
@@ -53,7 +53,7 @@ class Panel:
 class Placed:
     """A line and its place: inches from the top of the axes."""
 
-    line: Line
+    line: PanelLine
     top: float
     bottom: float
 

@@ -44,7 +44,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PrintedNumber:
     """A printed number that can be recomputed from its own cells, or from another table.
 
     where     publication and table, row, column.
@@ -71,7 +71,7 @@ def mean(values: Sequence[Interval]) -> Interval:
     return Interval(low, high)
 
 
-def audit() -> list[Finding]:
+def audit() -> list[PrintedNumber]:
     """Every misprint of the published numbers that the numbers themselves show."""
     return [one for one in _recomputed() if not one.computed.meets(Interval.of(one.printed))]
 
@@ -84,7 +84,7 @@ def checked() -> int:
 # ---- every printed number that can be recomputed, as a finding that it may be
 
 
-def _recomputed() -> Iterator[Finding]:
+def _recomputed() -> Iterator[PrintedNumber]:
     cells: Cells = {
         (row["dataset"], row["arch"], row["method"], row["corruption"]): row["accuracy"]
         for row in rows(PAPER)
@@ -98,17 +98,17 @@ def _recomputed() -> Iterator[Finding]:
     yield from _text(cells)
 
 
-def _same(table: str, row: str, column: str, text: str, elsewhere: str) -> Finding:
+def _same(table: str, row: str, column: str, text: str, elsewhere: str) -> PrintedNumber:
     """A number that the appendix prints too."""
-    return Finding(table, row, column, text, Interval.of(elsewhere), f"the appendix has {elsewhere}")
+    return PrintedNumber(table, row, column, text, Interval.of(elsewhere), f"the appendix has {elsewhere}")
 
 
-def _difference(table: str, row: str, column: str, text: str, more: str, less: str) -> Finding:
+def _difference(table: str, row: str, column: str, text: str, more: str, less: str) -> PrintedNumber:
     computed = Interval.of(more) - Interval.of(less)
-    return Finding(table, row, column, text, computed, f"{more} − {less} is {computed.middle:.1f}")
+    return PrintedNumber(table, row, column, text, computed, f"{more} − {less} is {computed.middle:.1f}")
 
 
-def _means() -> Iterator[Finding]:
+def _means() -> Iterator[PrintedNumber]:
     """The rows of every publication that prints fifteen corruptions and their mean."""
     for name in (one.name for one in catalog().values() if not one.rows):
         table: dict[tuple[str, ...], dict[str, str]] = {}
@@ -119,10 +119,12 @@ def _means() -> Iterator[Finding]:
             if all(values.get(column) for column in (*CORRUPTIONS, "mean")):
                 computed = mean([Interval.of(values[column]) for column in CORRUPTIONS])
                 how = f"the mean of its fifteen numbers is {computed.middle:.1f}"
-                yield Finding(f"{name}, {dataset}", f"{arch} {method}", "mean", values["mean"], computed, how)
+                yield PrintedNumber(
+                    f"{name}, {dataset}", f"{arch} {method}", "mean", values["mean"], computed, how
+                )
 
 
-def _increases(cells: Cells) -> Iterator[Finding]:
+def _increases(cells: Cells) -> Iterator[PrintedNumber]:
     """The mean is held against the two means: the mean of the row itself repeats the row's misprints."""
     for row in rows(f"{PAPER}_increase"):
         place = (row["dataset"], row["arch"])
@@ -131,7 +133,7 @@ def _increases(cells: Cells) -> Iterator[Finding]:
         yield _difference(*where, row["increase"], after, before)
 
 
-def _summary(cells: Cells) -> Iterator[Finding]:
+def _summary(cells: Cells) -> Iterator[PrintedNumber]:
     for row in rows(f"{PAPER}_summary"):
         where = (f"{PAPER}, summary table", f"{row['dataset']} {row['arch']}")
         yield _same(*where, "baseline", row["baseline"], cells[row["dataset"], row["arch"], "source", "mean"])
@@ -143,7 +145,7 @@ def _summary(cells: Cells) -> Iterator[Finding]:
         yield _difference(*where, "increase", row["increase"], row["quantile"], row["baseline"])
 
 
-def _drops(cells: Cells) -> Iterator[Finding]:
+def _drops(cells: Cells) -> Iterator[PrintedNumber]:
     for row in rows(f"{PAPER}_drop"):
         method, arch = row["approach"].split("-")
         where = (f"{PAPER}, drop table", f"{row['approach']} on {row['clean_dataset']}")
@@ -152,7 +154,7 @@ def _drops(cells: Cells) -> Iterator[Finding]:
         yield _difference(*where, "drop", row["printed_drop"], row["clean"], row["corrupted"])
 
 
-def _ablation(cells: Cells) -> Iterator[Finding]:
+def _ablation(cells: Cells) -> Iterator[PrintedNumber]:
     for row in rows(f"{PAPER}_ablation"):
         quantiles = 100 * int(row["quantiles_per_class"])  # of a hundred classes
         label = f"quantile[batch={row['batch_size']},quantiles={quantiles}]"
@@ -160,7 +162,7 @@ def _ablation(cells: Cells) -> Iterator[Finding]:
         yield _same(*where, row["accuracy"], cells[row["dataset"], row["arch"], label, "mean"])
 
 
-def _severities(cells: Cells) -> Iterator[Finding]:
+def _severities(cells: Cells) -> Iterator[PrintedNumber]:
     for row in rows(f"{PAPER}_severity"):
         for method in ("source", "quantile") if row["severity"] == "5" else ():
             where = (f"{PAPER}, severity figure", f"{row['dataset']} {row['arch']} {method}")
@@ -168,7 +170,7 @@ def _severities(cells: Cells) -> Iterator[Finding]:
             yield _same(*where, f"{row['corruption']}, severity 5", row[method], elsewhere)
 
 
-def _text(cells: Cells) -> Iterator[Finding]:
+def _text(cells: Cells) -> Iterator[PrintedNumber]:
     for row in rows(f"{PAPER}_text"):
         ours = cells[row["dataset"], row["arch"], row["method"], "mean"]
         where = (f"{PAPER}, text", f"{row['dataset']} {row['arch']} {row['method']}", row["quantity"])

@@ -18,7 +18,7 @@ from ttabench_reports.cells.environments import COLUMNS as ENVIRONMENT
 from ttabench_reports.cells.environments import difference as environment_difference
 from ttabench_reports.cells.frames import PROTOCOL, TABLE, USUAL, checked, one_per_cell, unusual
 from ttabench_reports.cells.grouped import grouped
-from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.row_numbers import RowNumbers
 from ttabench_reports.cells.set_by_users import SET
 from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.tables.increases import with_increases
@@ -53,7 +53,7 @@ def tables(cells: pd.DataFrame, published: pd.DataFrame | None = None) -> list[T
     keys = rows[list(TABLE)].drop_duplicates()
     keys["difference"] = unusual(keys, ["dataset", "severity"], TABLE[2:])
 
-    numbers = Numbers(frame)
+    numbers = RowNumbers(frame)
     records = [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
     groups = grouped((tuple(row[name] for name in TABLE), row) for row in records)
     measured_in = frame[["row", *ENVIRONMENT, "accuracy"]]
@@ -78,7 +78,7 @@ def _place_of_table(key: Mapping[Any, Any]) -> tuple[object, ...]:
 
 
 def _build(
-    key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: Numbers,
+    key: dict[str, Any], difference: str, members: list[dict[str, Any]], numbers: RowNumbers,
     left_out: int, further: tuple[str, ...], published: pd.DataFrame | None,
 ) -> Table:  # fmt: skip
     swept = {c for member in members for c in numbers.measured[member["row"]]}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ttabench.cell.stream_spec import ALL_STREAMS
-from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.row_numbers import RowNumbers
 from ttabench_reports.tables.rows import row_of
 from ttabench_reports.tables.table import LABEL, Row
 from ttabench_reports.words.naming import MIXED
@@ -16,7 +16,7 @@ OTHER_SEEDS = "increase over Source with other seeds, and Source depends on the 
 
 
 def with_increases(
-    lines: list[Row], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]
+    lines: list[Row], numbers: RowNumbers, main: tuple[str, ...], extra: tuple[str, ...]
 ) -> Iterator[Row]:
     """The rows of a network, each method with its increase over Source behind it."""
     narrowed: dict[tuple[int, tuple[int, ...]], Row] = {}
@@ -70,7 +70,7 @@ def _lacks_seeds(source: Row, row: Row) -> bool:
 
 
 def _narrowed(
-    source: Row, seeds: tuple[int, ...], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]
+    source: Row, seeds: tuple[int, ...], numbers: RowNumbers, main: tuple[str, ...], extra: tuple[str, ...]
 ) -> Row:
     """A Source row over some of its seeds: where Source depends on the seed, other seeds are other images."""
     about = {**source.about, "seeds": len(seeds), "missing": 0}

@@ -13,7 +13,7 @@ from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench.errors import counted, first_of
 from ttabench.store.columns import ASKED, MISSING
 from ttabench_reports.cells.frames import TABLE
-from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.row_numbers import RowNumbers
 from ttabench_reports.tables.table import Row
 from ttabench_reports.words import naming
 
@@ -118,7 +118,7 @@ def orders(rows: Iterable[Row], columns: Sequence[str]) -> str:
     return " ".join(parts)
 
 
-def several_orders(rows: Iterable[Row], numbers: Numbers) -> str:
+def several_orders(rows: Iterable[Row], numbers: RowNumbers) -> str:
     """Which continual rows are a mean over seeds with different orders of corruptions; "" for none."""
     named = [(row.name, row.arch) for row in rows if row.about.get("row") in numbers.several_orders]
     if not named:

@@ -8,7 +8,7 @@ from typing import Any
 from ttabench.errors import counted
 from ttabench.provenance.staleness import stale_reasons
 from ttabench_reports.cells.calibration import total
-from ttabench_reports.cells.row_numbers import Numbers
+from ttabench_reports.cells.row_numbers import RowNumbers
 from ttabench_reports.cells.unknown_classes import over as unknown_over
 from ttabench_reports.tables.table import LABEL, OFFLINE, STALE, Row
 from ttabench_reports.words import naming
@@ -18,7 +18,7 @@ from ttabench_reports.words.notes import kind
 DASH = "–"
 
 
-def row_of(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
+def row_of(member: dict[str, Any], numbers: RowNumbers, main: tuple[str, ...], extra: tuple[str, ...]) -> Row:
     """The row of a method, or of Source.
 
     main, extra  the corruptions of the table; a mean over each stands beside them.
@@ -51,7 +51,7 @@ def row_of(member: dict[str, Any], numbers: Numbers, main: tuple[str, ...], extr
     return row
 
 
-def _explain(row: Row, numbers: Numbers, main: tuple[str, ...], extra: tuple[str, ...]) -> None:
+def _explain(row: Row, numbers: RowNumbers, main: tuple[str, ...], extra: tuple[str, ...]) -> None:
     """Words in place of numbers, and what footnotes say."""
     number = row.about["row"]
     gaps = [c for c in (*main, *extra) if not numbers.complete(number, c)]

@@ -38,12 +38,12 @@ def render(sheet: Sheet) -> RenderableType:
     """Superscript letters are Unicode; bold and underlined are as on paper."""
     notes = [Text(f"{naming.raised(mark)} {text}") for mark, text in sheet.used_notes]
     return Renderables(
-        Text(sheet.caption, style="bold"), Fitted(sheet), *notes, Text(sheet.footer, style="dim")
+        Text(sheet.caption, style="bold"), FittedSheet(sheet), *notes, Text(sheet.footer, style="dim")
     )
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedSheet:
     """The table; if the terminal is too narrow, its columns in parts below each other, each with labels."""
 
     sheet: Sheet

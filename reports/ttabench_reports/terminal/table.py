@@ -62,9 +62,9 @@ def _means(built: Sequence[Table]) -> Iterator[RenderableType]:
 
 def _parts(table: Table) -> Iterator[RenderableType]:
     yield Text(f"{table.heading}: accuracy in %", style="bold")
-    yield Fitted(table, table.main_columns)
+    yield FittedTable(table, table.main_columns)
     if table.extra:
-        yield Fitted(table, (*table.extra, MEAN_EXTRA))
+        yield FittedTable(table, (*table.extra, MEAN_EXTRA))
     for mark, text in table.legend((*table.main_columns, *table.extra, MEAN_EXTRA)):
         yield Text(f"{naming.raised(mark)} {text}")
     yield Text(f"{table.measured} {_had(table)}\n", style="dim")
@@ -100,7 +100,7 @@ def _saw(facts: Given) -> str:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedTable:
     """One per-corruption table with as many decimals as the terminal has room for."""
 
     table: Table

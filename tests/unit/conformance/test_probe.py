@@ -17,7 +17,7 @@ from tests.unit.models_by_name import construct
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, SIZE, WIDTH, Block, ConvNet, DropPath, Transformer, images
 from ttabench.conformance.state import difference, snapshot
-from ttabench.conformance.watched_data import Source
+from ttabench.conformance.watched_data import WatchedSource
 from ttabench.errors import UserError
 from ttabench_methods.foa import FOA, FOAConfig
 
@@ -256,7 +256,7 @@ def test_foa_scores_the_same_as_with_tags_given_by_hand(net: Callable[[], nn.Mod
     for classifier in (wrapped, by_hand):
         torch.manual_seed(1)
         method = FOA(classifier, FOAConfig(population=6))
-        method.prepare(Source(FOA.needs))
+        method.prepare(WatchedSource(FOA.needs))
         scored.append([method.adapt(images(16, seed)) for seed in (2, 3)])
     with torch.no_grad():
         plain = wrapped(images(16, 3))

@@ -20,7 +20,7 @@ from tests.conformance.test_all_methods import others_at_night
 from tests.unit.conftest import Run
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import SIZE, images, nets
-from ttabench.conformance.watched_data import Source
+from ttabench.conformance.watched_data import WatchedSource
 from ttabench.errors import UserError
 from ttabench.method import Architecture, Count, Method, Range, UnitInterval
 from ttabench.method.ranges import check_ranges, ranges
@@ -170,7 +170,7 @@ def test_at_the_ends_of_its_range_a_setting_gives_finite_logits(name: str) -> No
         config = cls.Config(**{**LIGHT.get(name, {}), **WITH.get((name, key), {}), key: value})
         torch.manual_seed(0)
         made: Method[Any] = cls(net("LN ViT" if "transformer" in cls.needs.tags else "BN CNN"), config)
-        made.prepare(Source(cls.needs_of(config)))
+        made.prepare(WatchedSource(cls.needs_of(config)))
         for x in images(24, seed=2, shift=0.4).view(3, 8, 3, SIZE, SIZE):
             assert torch.isfinite(made.adapt(x)).all(), f"{name}.{key}={value}"
 

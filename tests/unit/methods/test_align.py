@@ -14,7 +14,7 @@ from tests.cases import each
 from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
-from ttabench.conformance.watched_data import Source, Target
+from ttabench.conformance.watched_data import Target, WatchedSource
 from ttabench.method import Architecture
 from ttabench.nn import by_channel, norm_modules, on_output
 from ttabench_methods import aqr
@@ -78,7 +78,7 @@ SOURCE = images(128, seed=3)  # what conformance's source serves
 def test_actmad_loss_is_zero_on_the_source_and_positive_elsewhere(
     tiny: dict[str, Classifier], name: str
 ) -> None:
-    method = ready(ActMAD(tiny[name]), Source(ActMAD.needs))
+    method = ready(ActMAD(tiny[name]), WatchedSource(ActMAD.needs))
     with torch.no_grad():
         assert method.loss(SOURCE) < 1e-5
         assert method.loss(TARGET) > 0.1
@@ -88,7 +88,7 @@ def test_actmad_loss_is_zero_on_the_source_and_positive_elsewhere(
 def test_actmad_lowers_its_loss_and_leaves_head_and_stored_statistics(
     tiny: dict[str, Classifier], name: str
 ) -> None:
-    method = ready(ActMAD(tiny[name], ActMADConfig(lr=1e-4)), Source(ActMAD.needs))
+    method = ready(ActMAD(tiny[name], ActMADConfig(lr=1e-4)), WatchedSource(ActMAD.needs))
     before = method.loss(TARGET).item()
     for _ in range(10):
         scored = method.adapt(TARGET)
@@ -127,7 +127,7 @@ def test_actmad_networks_may_go_on_in_place(tiny: dict[str, Classifier]) -> None
         if isinstance(module, torch.nn.ReLU):
             module.inplace = True
     for method in (plain, inplace):
-        method.prepare(Source(ActMAD.needs))
+        method.prepare(WatchedSource(ActMAD.needs))
     torch.testing.assert_close(plain.adapt(TARGET), inplace.adapt(TARGET))
 
 
@@ -180,7 +180,7 @@ def test_actmad_official_rates() -> None:
 
 
 def test_actmad_vit_watches_what_each_block_puts_out(tiny: dict[str, Classifier]) -> None:
-    method = ready(ActMADViT(tiny["LN ViT"]), Source(ActMADViT.needs))
+    method = ready(ActMADViT(tiny["LN ViT"]), WatchedSource(ActMADViT.needs))
     assert method.names == ["net.blocks.1.norm1", "net.norm"]
     net: Any = method.model.net
     caught: list[Tensor] = []
@@ -235,7 +235,7 @@ def test_ttac_covariance_stays_one_however_large_the_batch_unless_official() -> 
 
 
 def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
-    method = ready(TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False)), Source(TTAC.needs))
+    method = ready(TTAC(tiny["GN CNN"], TTACConfig(lr=1e-4, classes=False)), WatchedSource(TTAC.needs))
 
     def separate() -> float:
         with torch.no_grad():
@@ -250,7 +250,7 @@ def test_ttac_learns_towards_the_source(tiny: dict[str, Classifier]) -> None:
 
 
 def test_ttac_classes_take_what_is_predicted_with_confidence(tiny: dict[str, Classifier]) -> None:
-    first = ready(TTAC(tiny["GN CNN"], TTACConfig(threshold=0.4)), Source(TTAC.needs))
+    first = ready(TTAC(tiny["GN CNN"], TTACConfig(threshold=0.4)), WatchedSource(TTAC.needs))
     first.adapt(TARGET)
     with torch.no_grad():
         p = tiny["GN CNN"](TARGET).softmax(1)
@@ -284,7 +284,7 @@ def test_coral_noise_is_what_draws_of_the_source_give() -> None:
 def test_coral_loss_is_one_and_a_half_scales_on_the_source_and_falls_with_learning(
     tiny: dict[str, Classifier],
 ) -> None:
-    method = ready(CORAL(tiny["LN ViT"], CORALConfig(lr=1e-6)), Source(CORAL.needs))
+    method = ready(CORAL(tiny["LN ViT"], CORALConfig(lr=1e-6)), WatchedSource(CORAL.needs))
     torch.manual_seed(0)
     source = MultivariateNormal(method.mean, method.covariance + 1e-6 * torch.eye(len(method.mean)))
     z = source.sample((2000, 50))
@@ -454,7 +454,7 @@ def test_aqr_leaves_a_constant_channel_and_the_source_as_they_are(tiny: dict[str
     assert torch.equal(aqr.recalibrate(same.clone(), exact(torch.randn(1, 100)), 64, 100), same)
     for net in tiny.values():
         method = aqr.AQR(net)
-        method.prepare(Source(aqr.AQR.needs))
+        method.prepare(WatchedSource(aqr.AQR.needs))
         layers = dict(norm_modules(net))
         with torch.no_grad(), on_output(layers, lambda name, out: result.update({name: out.clone()})):
             net(SOURCE)
@@ -468,7 +468,7 @@ def test_aqr_leaves_a_constant_channel_and_the_source_as_they_are(tiny: dict[str
 def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classifier]) -> None:
     net = tiny["BN CNN"]
     method = aqr.AQR(net, aqr.AQRConfig(samples=100_000))
-    method.prepare(Source(aqr.AQR.needs))
+    method.prepare(WatchedSource(aqr.AQR.needs))
     result: dict[str, Tensor] = {}
     layers = dict(norm_modules(method.model))
     # outside of the method's own hooks, which come later, only the map's result is seen by what follows
@@ -488,5 +488,5 @@ def test_aqr_layers_have_the_sources_quantiles_afterwards(tiny: dict[str, Classi
 @each("cls", [NEO, ActMAD, ActMADViT, TTAC, CORAL, TCA, aqr.AQR])
 def test_they_belong_together_and_say_what_they_were_served(cls: type, tiny: dict[str, Classifier]) -> None:
     assert cls.family == "alignment"
-    method = ready(cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"]), Source(cls.needs))
+    method = ready(cls(tiny["LN ViT" if cls.needs.tags else "BN CNN"]), WatchedSource(cls.needs))
     assert bool(method.served) == bool(cls.needs.source_data)

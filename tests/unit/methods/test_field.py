@@ -23,7 +23,7 @@ from ttabench.method import Method
 from ttabench.method.settings import make_config
 from ttabench.nn import entropy
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.plan import Source
+from ttabench.sweep.plan import SourceFacts
 from ttabench_methods import cmf
 from ttabench_methods.betting import CDF, Bettor
 from ttabench_methods.cmf import CMF, CMFConfig
@@ -155,7 +155,7 @@ def test_come_reports_that_k_turns_the_order_round(bn: Classifier, K: float, tol
 
 
 def test_come_rows_show_k_and_the_official_code_is_a_setting(bn: Classifier) -> None:
-    target = Source("net", "digits-c", CLASSES, "", bn.architecture(), "")
+    target = SourceFacts("net", "digits-c", CLASSES, "", bn.architecture(), "")
     asked = ("come", "come[host=eata]", "come[K=1000]", "come[host=sar,official_quirks=true]")
     planned = plan(Grid(methods=asked, archs=("net",), corruptions=("fog",)), [target])
     labels = [cell.cell.label for cell in planned if cell.cell.method == "come"]

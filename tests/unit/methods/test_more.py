@@ -20,7 +20,7 @@ from tests.unit.prepared_methods import ready
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
 from ttabench.conformance.state import difference, snapshot
-from ttabench.conformance.watched_data import Source, Target
+from ttabench.conformance.watched_data import Target, WatchedSource
 from ttabench.errors import UserError
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
@@ -1079,7 +1079,7 @@ def test_cma_es_holds_candidates_of_other_origin_to_a_long_step_of_its_own() -> 
 
 def foa_on(classifier: Classifier, **changed: float | int) -> FOA:
     method = FOA(classifier, FOAConfig(**changed))  # type: ignore[arg-type]
-    method.prepare(Source(Needs(source_data="images")))
+    method.prepare(WatchedSource(Needs(source_data="images")))
     return method
 
 
@@ -1184,10 +1184,10 @@ def test_foa_fitness_is_entropy_and_weighted_distance(tiny: dict[str, Classifier
 def test_foa_without_prompts_the_source_is_where_the_source_is(tiny: dict[str, Classifier]) -> None:
     method = foa_on(tiny["LN ViT"], weight=1e6)
     torch.manual_seed(7)
-    x = next(Source(Needs(source_data="images")).batches(32, 32, shuffle=True))
+    x = next(WatchedSource(Needs(source_data="images")).batches(32, 32, shuffle=True))
     method.model.eval()
     torch.manual_seed(7)
-    method.prepare(Source(Needs(source_data="images")))
+    method.prepare(WatchedSource(Needs(source_data="images")))
     with torch.no_grad(), Prompted(method.model) as seen:
         logits = method.model(x)
     assert torch.isclose(method.fitness(logits, seen.summaries), entropy(logits).sum())

@@ -27,7 +27,7 @@ from ttabench.paper import experiments, plan, ready
 from ttabench.paper import measure as measuring
 from ttabench.paper.asked import Asked, table_tasks
 from ttabench.paper.experiments import DATASETS, EXPERIMENTS, FIGURES, Task, stands_for, tasks
-from ttabench.paper.page_facts import Facts
+from ttabench.paper.page_facts import PageFacts
 from ttabench.paper.rehearsal import SMALL, Rehearsal, share
 from ttabench.paper.sources import Weights, trained, weights_of
 from ttabench.registry import figure_names
@@ -159,7 +159,7 @@ def test_the_page_names_the_recipe_that_was_used(monkeypatch: pytest.MonkeyPatch
     """The paper's recipe is not known for the embedded images; `fast` is used there."""
     monkeypatch.setattr(ready, "train_all", lambda *rest: None)
     monkeypatch.setattr("ttabench.models.trained_model.TrainedModel.ready", True)
-    facts = Facts()
+    facts = PageFacts()
     asked = Asked([], [], [], [], 0.01, "", "float32", tmp_path, "0", "cpu")
     for _ in range(2):
         ready.prepared(task("resnet18"), asked, facts)
@@ -173,7 +173,7 @@ def test_a_network_has_the_name_that_its_results_have(
     """Else its cells have no place in a table: `cct_2_3x2_32` is `cct_2` in results."""
     monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
     own = str(own_cifar10(tmp_path))
-    facts, asked = Facts(), Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
+    facts, asked = PageFacts(), Asked([], [], [own], [], 0.1, "", "float32", tmp_path, "0", "cpu")
     for each_task in tasks("table1", [own]):
         ready.prepared(each_task, asked, facts)
     (nets,) = facts.nets.values()
@@ -184,7 +184,7 @@ def test_the_last_network_that_was_asked_for_is_the_last_one_of_the_facts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
-    facts, asked = Facts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    facts, asked = PageFacts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
     for arch in ("resnet18", "resnet20", "resnet18"):
         ready.prepared(task(arch), asked, facts)
     assert facts.nets == {EMBEDDED: {"resnet18": ["resnet20", "resnet18"]}}
@@ -274,8 +274,8 @@ def test_a_share_has_every_class() -> None:
 
 
 def test_two_runs_in_one_folder_keep_what_both_know(tmp_path: Path) -> None:
-    Facts(missing={"cifar10-c": "not here"}, drawn={"tsne": {"arch": "cct"}}).keep(tmp_path)
-    one, two = Facts.of(tmp_path), Facts.of(tmp_path)
+    PageFacts(missing={"cifar10-c": "not here"}, drawn={"tsne": {"arch": "cct"}}).keep(tmp_path)
+    one, two = PageFacts.of(tmp_path), PageFacts.of(tmp_path)
     one.nets["digits-c"] = {"resnet18": ["resnet18"]}
     del one.missing["cifar10-c"]
     one.keep(tmp_path)
@@ -285,8 +285,8 @@ def test_two_runs_in_one_folder_keep_what_both_know(tmp_path: Path) -> None:
     two.keep(tmp_path)
     one.figures["tsne"] = ""
     one.keep(tmp_path)
-    for known in (one, Facts.of(tmp_path)):
-        assert known == Facts(
+    for known in (one, PageFacts.of(tmp_path)):
+        assert known == PageFacts(
             nets={"digits-c": {"resnet18": ["resnet18"], "cct": ["cct_2"]}},
             left_out={"table1": "no weights"}, figures={"tsne": ""},
         )  # fmt: skip
@@ -672,7 +672,7 @@ def test_a_dataset_that_was_not_here_is_not_missing_once_the_folder_has_its_cell
     ttabench: Run, tmp_path: Path
 ) -> None:
     """They may come from another machine, or from a sweep."""
-    Facts(missing={name: f"{name} is not here" for name in ("cifar10-c", "cifar100-c")}).keep(tmp_path)
+    PageFacts(missing={name: f"{name} is not here" for name in ("cifar10-c", "cifar100-c")}).keep(tmp_path)
     folder(tmp_path / "results", {("fog", 0): np.ones(10, np.bool_)}, dataset="cifar10-c")
     assert ttabench("paper", "--page", "--out", tmp_path).code == 0
     page = (tmp_path / "paper.html").read_text()
@@ -693,16 +693,16 @@ def test_facts_that_are_damaged_are_told_with_the_way_on(text: str, tmp_path: Pa
     with pytest.raises(
         UserError, match=r"paper\.json is damaged, or of another version .*; delete it, and run"
     ):
-        Facts.of(tmp_path)
+        PageFacts.of(tmp_path)
 
 
 def test_facts_are_read_as_they_were_kept(tmp_path: Path) -> None:
     of = {"arch": "cct", "settings": ["epochs=1"]}
-    facts = Facts(
+    facts = PageFacts(
         scale=1, nets={EMBEDDED: {"cct": ["cct_2"]}}, missing={"cifar10-c": "why"}, drawn={"tsne": of}
     )
     facts.keep(tmp_path)
-    assert Facts.of(tmp_path) == facts
+    assert PageFacts.of(tmp_path) == facts
 
 
 def test_what_another_network_in_its_place_measured_is_not_left_out(
@@ -715,7 +715,7 @@ def test_what_another_network_in_its_place_measured_is_not_left_out(
 
     monkeypatch.setattr(measuring, "_measure", measure)
     monkeypatch.setattr(ready, "find_weights", lambda task, *rest, **more: Weights(task.arch, None))
-    facts, asked = Facts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
+    facts, asked = PageFacts(), Asked([], [], [], [], 1.0, "", "float32", tmp_path, "0", "cpu")
     measuring._one(task("resnet20"), asked, facts, [], alone=False)
     assert [*facts.left_out.values()] == ["table1, resnet20 on digits-c: no memory"]
     measuring._one(task("resnet18"), asked, facts, [], alone=False)

@@ -11,7 +11,7 @@ from ttabench.classifier import Architecture
 from ttabench.errors import UserError
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import make_grid
-from ttabench.sweep.plan import Source
+from ttabench.sweep.plan import SourceFacts
 
 METHODS = "tent,eata,sar,deyo,come,come[host=sar]"
 RESNET = Architecture(norm_layers=("batch",), num_classes=1000)
@@ -21,7 +21,7 @@ VIT = Architecture(norm_layers=("layer",), num_classes=1000, tags=("transformer"
 
 def rates(arch: Architecture, methods: str = METHODS, **options: Any) -> dict[str, tuple[float | None, str]]:
     """Method (and host) → learning rate and label, on ImageNet-C."""
-    source = Source(
+    source = SourceFacts(
         name="net", dataset="imagenet-c", num_classes=1000, fingerprint="f", architecture=arch, checkpoint="c"
     )
     grid = make_grid({**DEFAULTS, "methods": methods, "corruptions": "fog", **options})

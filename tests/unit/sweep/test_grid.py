@@ -16,18 +16,20 @@ from ttabench.sweep.chosen_methods import parse_settings
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS
 from ttabench.sweep.options import make_grid
-from ttabench.sweep.plan import Source
+from ttabench.sweep.plan import SourceFacts
 from ttabench.sweep.resolve import resolve
 
-RESNET = Source("resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c")
-CCT = Source("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), num_classes=10), "d")
+RESNET = SourceFacts(
+    "resnet18", "digits-c", 10, "f", Architecture(norm_layers=("batch",), num_classes=10), "c"
+)
+CCT = SourceFacts("cct", "digits-c", 10, "f", Architecture(norm_layers=("layer",), num_classes=10), "d")
 
 
 def grid(**changed: Any) -> Grid:
     return Grid(**{"methods": ("tent",), "archs": ("resnet18",), "corruptions": ("fog", "snow"), **changed})
 
 
-def labels(*targets: Source, **changed: Any) -> dict[tuple[str, str], str]:
+def labels(*targets: SourceFacts, **changed: Any) -> dict[tuple[str, str], str]:
     return {(p.cell.label, p.cell.arch): p.unmet for p in plan(grid(**changed), targets)}
 
 

@@ -12,15 +12,15 @@ from ttabench.errors import UserError
 from ttabench.method import Architecture
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.named_method import check_ratios, given_ratio, named_method
-from ttabench.sweep.plan import Source
+from ttabench.sweep.plan import SourceFacts
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
 LAYER = Architecture(norm_layers=("layer",), num_classes=10)
-RESNET = Source("resnet18", "digits-c", 10, "f", BATCH, "c")
-CCT = Source("cct", "digits-c", 10, "f", LAYER, "d")
+RESNET = SourceFacts("resnet18", "digits-c", 10, "f", BATCH, "c")
+CCT = SourceFacts("cct", "digits-c", 10, "f", LAYER, "d")
 
 
-def cells(*methods: str, source: Source = RESNET, **options: Any) -> list[Cell]:
+def cells(*methods: str, source: SourceFacts = RESNET, **options: Any) -> list[Cell]:
     asked = Grid(methods=methods, archs=("any",), corruptions=("fog",), **options)
     return [item.cell for item in plan(asked, [source]) if item.cell.method != "source"]
 

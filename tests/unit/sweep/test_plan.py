@@ -26,12 +26,12 @@ from ttabench.sweep.chosen_methods import choose_methods
 from ttabench.sweep.exclude_rules import exclusion
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.pace import NOTHING_KEPT, OFFLINE
-from ttabench.sweep.plan import NOT_RESET, Source, find_sources
-from ttabench.sweep.resolve import Part, Sweep, resolve
+from ttabench.sweep.plan import NOT_RESET, SourceFacts, find_sources
+from ttabench.sweep.resolve import Sweep, SweepPart, resolve
 from ttabench.sweep.shifts import Shifts, find_shifts, shifts_of
 
 BATCH = Architecture(norm_layers=("batch",), num_classes=10)
-RESNET = Source("resnet18", "digits-c", 10, "f", BATCH, "c")
+RESNET = SourceFacts("resnet18", "digits-c", 10, "f", BATCH, "c")
 PLAIN: dict[str, Any] = {"methods": ("tent",), "archs": ("resnet18",), "corruptions": ("fog", "snow")}
 
 
@@ -173,9 +173,9 @@ def test_a_source_has_the_facts_of_its_model_and_its_dataset() -> None:
     told: list[str] = []
     result = find_sources(cast("list[Model]", models), "cuda:1", cast("Any", told))
     assert result == [
-        Source("a", "digits", 10, "data of digits", cast("Any", "a loaded"), "w" * 64),
-        Source("b", "digits", 10, "data of digits", cast("Any", "b built"), ""),
-        Source("c", "letters", 26, "data of letters", cast("Any", "c built"), ""),
+        SourceFacts("a", "digits", 10, "data of digits", cast("Any", "a loaded"), "w" * 64),
+        SourceFacts("b", "digits", 10, "data of digits", cast("Any", "b built"), ""),
+        SourceFacts("c", "letters", 26, "data of letters", cast("Any", "c built"), ""),
     ]
     assert digits.read == ["digits"]  # a fingerprint reads all images: once is enough
     assert [model.asked for model in models] == [[("cuda:1", told)], [], []]
@@ -197,7 +197,7 @@ def sweep(*parts: tuple[Grid, tuple[int, ...], dict[str, Any]]) -> Sweep:
     models = tuple(cast("Model", object()) for _ in range(1 + max(n for _, used, _ in parts for n in used)))
     return Sweep(
         tuple(
-            Part(
+            SweepPart(
                 tuple(choose_methods(asked)), tuple(models[n] for n in used),
                 Shifts(asked.corruptions, asked.severities), **more,
             )
@@ -331,7 +331,7 @@ def test_cells_that_are_reset_do_not_hide_continual_runs_that_differ() -> None:
 def test_streams_are_one_cell_each_and_no_continual_runs_that_differ() -> None:
     model = cast("Model", object())
     parts = tuple(
-        Part(tuple(choose_methods(asked)), (model,), shifts_of(("fog", "snow"), asked))
+        SweepPart(tuple(choose_methods(asked)), (model,), shifts_of(("fog", "snow"), asked))
         for asked in (grid(methods=("source",), stream=f"recurring({n})") for n in (2, 3))
     )
     cells = [p.cell for p in planning.plan(Sweep(parts, (model,)), [RESNET])]

@@ -21,13 +21,13 @@ from ttabench.registry import in_groups, method, method_names
 from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import corruption_names, make_grid
-from ttabench.sweep.plan import Planned, Source
+from ttabench.sweep.plan import Planned, SourceFacts
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.sweep_file import with_flags
 
 NET = Architecture(norm_layers=("batch",), num_classes=10)
 CIFAR_C, BAR, CIFAR_10_1 = (
-    Source("resnet18", name, 10, "f", NET, "c") for name in ("cifar10-c", "cifar10-c-bar", "cifar10.1")
+    SourceFacts("resnet18", name, 10, "f", NET, "c") for name in ("cifar10-c", "cifar10-c-bar", "cifar10.1")
 )
 
 

@@ -41,7 +41,7 @@ from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.options import stream_spelling
 from ttabench.sweep.pace import OFFLINE
-from ttabench.sweep.plan import Planned, Source
+from ttabench.sweep.plan import Planned, SourceFacts
 from ttabench.sweep.plan import plan as plan_cells
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.shifts import find_shifts, split_baseline
@@ -193,7 +193,7 @@ def test_offline_methods_are_not_applicable_with_the_reason() -> None:
 # ---- the baseline of a ccc stream
 
 
-def source(name: str, checkpoint: str) -> Source:
+def source(name: str, checkpoint: str) -> SourceFacts:
     return replace(CIFAR_C, name=name, checkpoint=checkpoint)
 
 
@@ -222,7 +222,7 @@ def test_all_rows_of_a_ccc_stream_have_the_baseline_that_is_named() -> None:
     grid = asked(methods="tent", archs="resnet18,cct", stream="ccc(40,baseline=resnet18)")
     sources = {"resnet18": source("resnet18", "r1"), "cct": source("cct", "c1"), "cvt": source("cvt", "v1")}
 
-    def planned(grid: Grid, **other: Source) -> list[Cell]:
+    def planned(grid: Grid, **other: SourceFacts) -> list[Cell]:
         sweep = resolve(grid)
         held = {**sources, **other}
         return [item.cell for item in plan_cells(sweep, [held[model.name] for model in sweep.models])]

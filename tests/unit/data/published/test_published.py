@@ -534,7 +534,7 @@ def test_listing_tells_what_is_here(tmp_path: Path) -> None:
 
 
 def test_listing_tells_which_corruptions_and_severities_are_missing(cifar: Path) -> None:
-    def entry(name: str) -> catalog.Entry:
+    def entry(name: str) -> catalog.ListedDataset:
         return next(each for each in catalog.listing(cifar) if each.name == name)
 
     assert entry("cifar10-c").state == "partly"

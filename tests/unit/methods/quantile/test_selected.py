@@ -12,7 +12,7 @@ from ttabench.measure.ordered_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile, QuantileConfig
-from ttabench_methods.quantile.selected import Part, SelectedQuantile, SelectedQuantileConfig
+from ttabench_methods.quantile.selected import DrawnImages, SelectedQuantile, SelectedQuantileConfig
 
 
 def prepared(one: Quantile) -> Quantile:
@@ -37,7 +37,7 @@ def dark(count: int = 60) -> Stream:
     return Stream(pixels(0.2 + 0.5 * images(count, seed=7)), np.arange(count), 25)
 
 
-def fitted(one: Quantile, to: Stream | Part) -> Quantile:
+def fitted(one: Quantile, to: Stream | DrawnImages) -> Quantile:
     torch.manual_seed(1)
     one.fit(to)
     return one
@@ -110,7 +110,7 @@ def test_a_part_is_drawn_at_random_and_keeps_the_order_of_the_set() -> None:
     stream = dark()
     whole = torch.cat(list(stream))
     torch.manual_seed(3)
-    part = Part(stream, 30)
+    part = DrawnImages(stream, 30)
     places = [int((whole == image).flatten(1).all(1).nonzero()[0, 0]) for image in torch.cat(list(part))]
     assert places == sorted(set(places))
     assert len(places) == part.count == 30
