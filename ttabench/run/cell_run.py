@@ -18,9 +18,9 @@ from ttabench.method import Method
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.observe.decline import Course
 from ttabench.observe.few_per_class import few_of_each_alarm
-from ttabench.observe.harm import harm_alarm
 from ttabench.observe.label_free_scores import Collected
 from ttabench.observe.unknown_classes import Certainties
+from ttabench.observe.worse_than_source import harm_alarm
 from ttabench.run.cell_images import CellImages
 
 LARGEST_REPORT = 1 << 20

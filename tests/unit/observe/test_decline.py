@@ -11,7 +11,7 @@ import ttabench
 from tests.cases import each
 from ttabench.data.dataset import Labelled
 from ttabench.observe.decline import Course
-from ttabench.observe.harm import harm_alarm
+from ttabench.observe.worse_than_source import harm_alarm
 
 
 def course(*accuracies: float, batch: int = 50) -> Course:
