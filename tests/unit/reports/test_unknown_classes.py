@@ -37,7 +37,7 @@ def contaminated(own: str = "come") -> pd.DataFrame:
 def test_figures_are_means_over_corruptions_and_seeds(tmp_path: Path) -> None:
     frame = contaminated()
     csv_files.write(frame, tmp_path)
-    written = pd.read_csv(tmp_path / "unknown_classes.csv")
+    written = pd.read_csv(tmp_path / "unknown.csv")
     assert len(written) == 6
     for line in written.itertuples():
         of_row = frame[where(frame, method=line.method, severity=line.severity)]
@@ -58,7 +58,7 @@ def test_an_alarm_stands_beside_the_accuracy_and_in_the_notes(tmp_path: Path) ->
     )
     assert sheet.notes[marks] == "alarm under 1 of 2 corruptions"
     csv_files.write(frame, tmp_path)
-    notes = pd.read_csv(tmp_path / "unknown_classes.csv").set_index(["severity", "method"])["notes"]
+    notes = pd.read_csv(tmp_path / "unknown.csv").set_index(["severity", "method"])["notes"]
     assert notes[5, "tent"] == f"alarm: {said} (fog); alarm under 1 of 2 corruptions"
     assert notes.drop((5, "tent")).isna().all()
 
@@ -135,7 +135,7 @@ def test_a_clean_sweep_has_none_of_it(tmp_path: Path) -> None:
     assert made(frame) == []
     assert list(unknown_curves(Report(frame))) == []
     csv_files.write(frame, tmp_path)
-    assert not (tmp_path / "unknown_classes.csv").exists()
+    assert not (tmp_path / "unknown.csv").exists()
 
 
 def test_a_plot_shows_them_over_the_severities() -> None:
