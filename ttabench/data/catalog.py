@@ -39,6 +39,11 @@ def local_names(root: Path | str | None = None) -> list[str]:
     return sorted(path.parent.name for path in data_root(root).glob(f"*-local/{MANIFEST}"))
 
 
+opened_folders: dict[str, Path] = {}
+"""The folders of own datasets that this process has opened by their path, by name. Workers get those of the
+sweep: another sweep may have opened a folder of the same name meanwhile."""
+
+
 def dataset(name: str, root: Path | str | None = None) -> Dataset:
     """Open a dataset by its name or by its path.
 
@@ -187,18 +192,19 @@ def _folder_by_name(name: str, root: Path | str | None) -> Path | None:
     if (folder := data_root(root) / name).is_dir():
         return folder
     try:
-        folder = Path(json.loads(_path_note(name).read_text()))
+        folder = opened_folders.get(name) or Path(json.loads(_path_note(name).read_text()))
     except (OSError, ValueError, TypeError):
         return None
     return folder if folder.is_dir() else None
 
 
 def _remember_path(name: str, path: Path) -> None:
-    """Store the path of an own dataset, so that workers and reports can open it by its name.
+    """Store the path of an own dataset, so that reports can open it by its name.
 
     Where two folders have one name, the name means the folder that was opened last. Their fingerprints
     differ.
     """
+    opened_folders[name] = path.resolve()
     note, content = _path_note(name), json.dumps(str(path.resolve()))
     with writing(f"the cache {note.parent}"):
         if not note.is_file() or note.read_text() != content:

@@ -32,6 +32,7 @@ class CellGroup:
     command        see :mod:`ttabench.run.executors`.
     done           ids of cells that need no new result: only others of their continual run do.
     per_gpu        how many workers share the GPU; 0 without one.
+    folders        of own datasets, by name.
     """
 
     chains: tuple[Chain, ...]
@@ -43,6 +44,7 @@ class CellGroup:
     command: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
     per_gpu: int = 0
+    folders: tuple[tuple[str, Path], ...] = ()
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -56,7 +58,10 @@ class CellGroup:
         # Hashed and remembered before the code is imported, since its files may change during the sweep.
         for cell in self.cells:
             code_of(cell)
+        from ttabench.data.catalog import opened_folders
         from ttabench.run.worker import Worker
+
+        opened_folders.update(self.folders)
 
         def stored(result: Result) -> None:
             emit(Done((result,)))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
+from ttabench.data.catalog import opened_folders
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
 from ttabench.store.columns import COSTLY_SCORES
@@ -93,6 +94,7 @@ def make_groups(
         of_network[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
     left = sum(len(chain) for chains in of_network.values() for chain in chains)
     results, sizes = store.root.absolute(), tuple((begun or {}).items())
+    folders = tuple(opened_folders.items())
     groups: list[CellGroup] = []
     for chains in of_network.values():
         start = 0
@@ -105,7 +107,9 @@ def make_groups(
             part, start, left = tuple(chains[start:end]), end, left - count
             done = frozenset(cell.cell_id for chain in part for cell in chain) - wanted
             groups.append(
-                CellGroup(part, results, device, device_memory, scores, sizes, command, done, per_gpu)
+                CellGroup(
+                    part, results, device, device_memory, scores, sizes, command, done, per_gpu, folders
+                )
             )
     return groups
 

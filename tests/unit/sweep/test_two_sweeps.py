@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit import other_code
@@ -19,6 +21,8 @@ from tests.unit.conftest import Output, Run
 from tests.unit.stored_results import fill
 from tests.unit.sweep_processes import GRID, environment, records, wait_for
 from ttabench.cell import Cell
+from ttabench.data import catalog
+from ttabench.data.catalog import dataset
 from ttabench.store import Store, load_frame, results_folder
 from ttabench.sweep import compute_ratio, draft
 from ttabench.sweep.sweep_file import keep
@@ -326,3 +330,19 @@ def test_a_worker_that_dies_after_it_stored_computes_nothing_twice(
     assert (tmp_path / "once").exists()
     assert set(records(here).values()) == {1}
     assert len(records(here)) == 4
+
+
+def test_workers_open_the_folder_of_their_sweep_though_another_one_of_this_name_was_opened_since(
+    ttabench: Run, here: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = shutil.copytree("few-c-local", here.parent / "other" / "few-c-local")
+    dataset(str(other))
+    theirs = catalog._path_note("few-c-local")
+    note = theirs.read_bytes()
+    monkeypatch.setattr(catalog, "_path_note", lambda name: here.parent / f"{name}.json")
+    np.save(other / "fog-5.npy", np.load(other / "fog-5.npy") ^ 1)
+    output = ttabench("sweep", *GRID, "--corruptions", "fog", "--workers", "1", "--out", here)
+    assert output.code == 0, output.err
+    assert theirs.read_bytes() == note
+    fingerprints = set(load_frame(here)["fingerprint"])
+    assert fingerprints == {dataset("./few-c-local").fingerprint()} != {dataset(str(other)).fingerprint()}
