@@ -17,8 +17,9 @@ from ttabench_reports.words.unset_settings import settings_of
 def ladder(report: Report) -> str:
     """A line per method in the order of its cells, with accuracies (%), their mean, and the gain in the mean.
 
-    The gain is that over the line above; with several seeds, its lowest and highest stand beside it. A method
-    without settings of which others have some is shown apart, without a gain.
+    The gain is that over the line above; with several seeds, its lowest and highest stand beside it. Where a
+    cell is missing, there is no mean and no gain. A method without settings of which others have some is
+    shown apart, without a gain.
     """
     cells = one_per_cell(checked(report.cells))
     names = sorted(cells["corruption"].unique(), key=naming.corruption_key)
@@ -35,9 +36,10 @@ def _rows(cells: pd.DataFrame, names: Sequence[str]) -> Iterator[list[str]]:
     above: pd.Series[float] | None = None
     last = ""
     for label, of_method in cells.groupby("method", sort=False):
-        accuracy = of_method.groupby("corruption")["accuracy"].mean()
-        by_seed = of_method.groupby("seed")["accuracy"].mean()
-        row = [words.number(accuracy[name]) for name in names] + [words.number(accuracy.mean())]
+        seeds = of_method.pivot(index="seed", columns="corruption", values="accuracy").reindex(columns=names)
+        by_seed = seeds.mean(axis=1, skipna=False)  # none where a cell is missing
+        accuracy = seeds.mean(skipna=False)
+        row = [words.number(value) for value in (*accuracy, accuracy.mean(skipna=False))]
         if label == base[label] and label in with_settings:
             yield [f"`{label!s}`", *row, ""]
             continue
@@ -53,8 +55,6 @@ def _called(label: str, above: str) -> str:
 
 
 def _gain(mean: pd.Series[float], above: pd.Series[float]) -> str:
-    gains = (mean - above).dropna()  # Source has one seed
-    if len(gains) < len(mean):
-        gains = mean - above.mean()
+    gains = mean - (above if len(above) > 1 else above.mean())  # Source has one seed
     spread = f" ({words.signed(gains.min())} to {words.signed(gains.max())})" if len(gains) > 1 else ""
-    return words.signed(gains.mean()) + spread
+    return words.signed(gains.mean()) + spread if gains.notna().all() else ""
