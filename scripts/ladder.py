@@ -13,9 +13,11 @@ from ttabench_reports.words import naming
 from ttabench_reports.words.markdown_text import table_row
 from ttabench_reports.words.unset_settings import settings_of
 
+FORMS = ("source", "quantile_strict", "quantile_paper", "quantile")  # other methods come after them
+
 
 def ladder(report: Report) -> str:
-    """A line per method in the order of its cells, with accuracies (%), their mean, and the gain in the mean.
+    """A line per method, by form and number of settings: accuracies (%), their mean, and what the mean gains.
 
     The gain is that over the line above; with several seeds, its lowest and highest stand beside it. Where a
     cell is missing, there is no mean and no gain. A method without settings of which others have some is
@@ -35,16 +37,21 @@ def _rows(cells: pd.DataFrame, names: Sequence[str]) -> Iterator[list[str]]:
     with_settings = {base[label] for label in base.index if settings_of(label)}
     above: pd.Series[float] | None = None
     last = ""
-    for label, of_method in cells.groupby("method", sort=False):
+    for label in sorted(base.index, key=lambda label: (_form(base[label]), len(settings_of(label)))):
+        of_method = cells[cells["method"] == label]
         seeds = of_method.pivot(index="seed", columns="corruption", values="accuracy").reindex(columns=names)
         by_seed = seeds.mean(axis=1, skipna=False)  # none where a cell is missing
         accuracy = seeds.mean(skipna=False)
         row = [words.number(value) for value in (*accuracy, accuracy.mean(skipna=False))]
         if label == base[label] and label in with_settings:
-            yield [f"`{label!s}`", *row, ""]
+            yield [f"`{label}`", *row, ""]
             continue
-        yield [_called(str(label), last), *row, "" if above is None else _gain(by_seed, above)]
-        above, last = by_seed, str(label)
+        yield [_called(label, last), *row, "" if above is None else _gain(by_seed, above)]
+        above, last = by_seed, label
+
+
+def _form(base: str) -> int:
+    return (*FORMS, base).index(base)
 
 
 def _called(label: str, above: str) -> str:
