@@ -204,8 +204,8 @@ def _remember_path(name: str, path: Path) -> None:
     Where two folders have one name, the name means the folder that was opened last. Their fingerprints
     differ.
     """
-    opened_folders[name] = path.resolve()
-    note, content = _path_note(name), json.dumps(str(path.resolve()))
+    opened_folders[name] = folder = path.resolve()
+    note, content = _path_note(name), json.dumps(str(folder))
     with writing(f"the cache {note.parent}"):
         if not note.is_file() or note.read_text() != content:
             replace_file(note, content.encode())

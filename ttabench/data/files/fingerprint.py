@@ -45,11 +45,12 @@ def folder_sha256(path: Path, *, quick: bool = False) -> str:
     file is compared (0.1 s for 10,000 files). `quick` compares the state of the folders alone. This
     notices files that were added, deleted or renamed, but not a file that was overwritten in place.
     """
-    below = {name: _stamp(entry.stat()) for name, entry in _walk(path) if entry.is_dir()}
+    entries = dict(_walk(path))
+    below = {name: _stamp(entry.stat()) for name, entry in entries.items() if entry.is_dir()}
     folders = combine({"": _stamp(path.stat()), **below})
     if quick and (remembered := _remembered(path, folders, "quick")):
         return remembered
-    files = {name: _stamp(entry.stat()) for name, entry in _walk(path) if not entry.is_dir()}
+    files = {name: _stamp(entry.stat()) for name, entry in entries.items() if not entry.is_dir()}
     state = combine(files)
     return _remembered(path, state) or _remember(path, state, _hash_files(path, files), folders)
 
