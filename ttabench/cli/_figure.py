@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # The papers show gaussian_noise. On these datasets it hardly lowers the accuracy; they show another one.
 DEFAULT_CORRUPTIONS = {"digits-c": "fog"}
-OF_RESULTS = ("heatmap", "bars", "severity", "cost", "stream", "ranks", "reliability", "unknown")
-"""The plots of `ttabench report`."""
 SEEDS = 2**32  # figures draw with scikit-learn too, which takes no larger seeds
 
 
@@ -40,7 +38,7 @@ def make(
     """
     if not name:
         raise UserError(f"which figure? There are {', '.join(registry.figure_names())}.")
-    if name in OF_RESULTS and name not in registry.figure_names():
+    if name not in registry.figure_names() and name in registry.view("plots"):
         raise UserError(f"{name} is a plot of results, which ttabench report DIR draws.")
     function = registry.figure(name)
     known = options(function)
