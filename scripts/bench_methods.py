@@ -59,6 +59,7 @@ the memory it frees, as a worker does: pages fetched anew would cost now the one
 
 Usage: python scripts/bench_methods.py [--archs resnet18,cct_7_3x1] [--methods tent,cotta | all] [--width 64]
            [--batch 200] [--repeats 5] [--seconds 3] [--threads 1] [--device cpu]
+           [--activations keep]
 
 The full run takes an estimated hour and a quarter on one CPU core, most of it for CoTTA's 32 views on
 cct_7_3x1; two thirds of that with --repeats 3. A minute and a half:
@@ -105,9 +106,11 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.method import Method
 from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.build import build
+from ttabench.models.recomputed_activations import recompute_activations
 from ttabench.nn.pixels import to_tensor
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
+from ttabench.sweep.option_table import ACTIVATIONS
 from ttabench_methods.prompts import blocks_of
 from ttabench_methods.quantile.decorruptor import Decorruptor
 
@@ -485,8 +488,11 @@ def run(options: argparse.Namespace) -> None:
         millions = network.architecture().parameters / 1e6
         print(f"{arch} ({millions:.2f} M parameters), {x.shape[-1]} px, batch {len(x)}, {options.device}")
         print(f"  {'images/s':<36}{'adapter':>9}{'floor':>9}{'ratio':>8}")
+        adapted = copy.deepcopy(network)
+        if options.activations == "recompute":
+            recompute_activations(adapted)
         for case in wanted:
-            adapter = prepared(case, network, options.device, size_of(arch))
+            adapter = prepared(case, adapted, options.device, size_of(arch))
             if isinstance(adapter, str):
                 print(f"  {case.label:<36}      n/a: {adapter}")
                 continue
@@ -517,6 +523,7 @@ def main() -> int:
     add("--seconds", type=float, default=3.0, help="of measurements per row, at least (default 3)")
     add("--threads", type=int, default=1, help="of the CPU (default 1)")
     add("--device", default="cpu", help="e.g. cuda (default cpu)")
+    add("--activations", default="keep", choices=ACTIVATIONS, help="of the adapters; floors always keep them")
     options = parser.parse_args()
     if min(options.batch, options.repeats, options.threads) < 1:
         parser.error("--batch, --repeats and --threads must be at least 1")

@@ -25,7 +25,7 @@ failed. "above" marks a cell that needs more than the stated memory. The exit co
 is above. Last line: `cells=<n> failed=<n> above=<n> worst_gb=<x>`.
 
 Usage: python scripts/memory_224.py [--archs resnet50,vit_b_16] [--methods all] [--batch 4] [--images 0]
-           [--source 16] [--device cpu] [--host-gb 16] [--device-gb 24] [--timeout 900]
+           [--source 16] [--activations keep] [--device cpu] [--host-gb 16] [--device-gb 24] [--timeout 900]
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.compact_transformers import vit_lite
+from ttabench.models.recomputed_activations import recompute_activations
 from ttabench.nn import estimate_batch_norm
 from ttabench.observe.cost import Passes, count_passes
 from ttabench.registry import method as find_method
 from ttabench.registry import methods
+from ttabench.sweep.option_table import ACTIVATIONS
 from ttabench.system.malloc import keep_freed_memory
 
 CLASSES, SIZE, TRAINING_IMAGES = 1000, 224, 1_281_167
@@ -179,6 +181,8 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     keep_freed_memory()
     classifier = network(arch).to(options.device)
+    if options.activations == "recompute":
+        recompute_activations(classifier)
     if name in REQUESTS:
         return request(name, classifier, options.device)
     cls = find_method(name)
@@ -246,7 +250,9 @@ def free_gb() -> float:
 
 def measured(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The same in a process of its own, which memory and time may end."""
-    given = [f"--{key}={getattr(options, key)}" for key in ("batch", "images", "source", "device")]
+    given = [
+        f"--{key}={getattr(options, key)}" for key in ("batch", "images", "source", "activations", "device")
+    ]
     command = [sys.executable, __file__, "--one", f"{arch}:{name}", *given]
 
     def confine() -> None:
@@ -275,6 +281,7 @@ def main() -> int:
     add("--batch", type=int, default=4)
     add("--images", type=int, default=0)
     add("--source", type=int, default=16)
+    add("--activations", default="keep", choices=ACTIVATIONS)
     add("--device", default="cpu")
     add("--host-gb", type=float, default=16.0)
     add("--device-gb", type=float, default=24.0)
@@ -289,7 +296,8 @@ def main() -> int:
     cells = failures = above = 0
     worst = 0.0
     print(
-        f"batches of {options.batch} images, {options.device}, {options.host_gb:g} GB of host memory stated"
+        f"batches of {options.batch} images, {options.device}, {options.host_gb:g} GB of host memory stated, "
+        f"--activations {options.activations}"
     )
     print(f"{'GB':<28}{'host':>7}{'network':>9}{'device':>8}{'backward':>10}{'s':>7}")
     for arch in options.archs.split(","):

@@ -32,6 +32,7 @@ class CellGroup:
     command        see :mod:`ttabench.run.executors`.
     done           ids of cells that need no new result: only others of their continual run do.
     per_gpu        how many workers share the GPU; 0 without one.
+    recompute      whether networks compute their activations again in the backward pass.
     folders        of own datasets, by name.
     """
 
@@ -44,6 +45,7 @@ class CellGroup:
     command: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
     per_gpu: int = 0
+    recompute: bool = False
     folders: tuple[tuple[str, Path], ...] = ()
 
     @cached_property
@@ -81,8 +83,9 @@ class CellGroup:
                     left = share.left(todo)
                     done = {cell.cell_id for cell in chain} - {cell.cell_id for cell in left}
                     worker = Worker(
-                        state, self.results, self.device, told, self.scores, frozenset(done), self.per_gpu
-                    )
+                        state, self.results, self.device, told, self.scores, frozenset(done), self.per_gpu,
+                        self.recompute,
+                    )  # fmt: skip
                     if trouble := share.trouble(chain):
                         worker.give_up(left, trouble, stored)
                     else:

@@ -36,6 +36,7 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
+from ttabench.models.recomputed_activations import recompute_activations
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
@@ -68,9 +69,10 @@ CLEAN = 256  # clean images whose logits `Method.check` gets
 class Worker:
     """Runs cells. Datasets, classifiers and methods are kept in `state` for the next job.
 
-    scores   the label-free scores of cells: "cheap", or "all", which need further forward passes.
-    done     ids of cells that have a result, which no failure replaces.
-    per_gpu  how many workers share its GPU, which is stored with what cells cost; 0 without one.
+    scores     the label-free scores of cells: "cheap", or "all", which need further forward passes.
+    done       ids of cells that have a result, which no failure replaces.
+    per_gpu    how many workers share its GPU, which is stored with what cells cost; 0 without one.
+    recompute  whether networks compute activations again in the backward pass, which is stored too.
     """
 
     state: WorkerState
@@ -80,6 +82,7 @@ class Worker:
     scores: str = "cheap"
     done: frozenset[str] = frozenset()
     per_gpu: int = 0
+    recompute: bool = False
 
     def run(self, cells: tuple[Cell, ...], stored: Callable[[Result], None]) -> None:
         """Run cells, store their results and hand each to `stored`.
@@ -207,6 +210,8 @@ class Worker:
         cost = meter.cost(method, streamed, evaluation.seconds, source_seconds)
         if self.per_gpu:
             cost["per_gpu"] = self.per_gpu
+        if self.recompute:
+            cost["recomputed"] = 1
         return CellRun(
             cell=cell, method=method, dataset=self.dataset(cell.dataset), source=source, images=images,
             device=self.device, evaluation=evaluation, collected=collected, foreign=foreign, course=course,
@@ -293,6 +298,8 @@ class Worker:
                 f"{cell.dataset}; run the sweep again"
             )
         loaded.classifier.to(self.device).eval()
+        if self.recompute and not recompute_activations(loaded.classifier):
+            warn_of_network(cell.arch, "no blocks were found whose activations could be computed again")
         return loaded
 
     def dataset(self, name: str) -> Dataset:

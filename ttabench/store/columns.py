@@ -16,11 +16,12 @@ from ttabench.store.stored_environment import StoredEnvironment
 
 COST = (
     "images", "ms_per_image", "forward", "backward", "compute_ratio", "adapted_parameters", "device_mb",
-    "host_mb", "per_gpu",
+    "host_mb", "per_gpu", "recomputed",
 )  # fmt: skip
 """The columns that a result has as details under "cost", see `ttabench.observe.cost.Meter.cost`.
 
-`per_gpu` is how many workers shared the GPU; results on a CPU, and earlier ones, have none.
+`per_gpu` is how many workers shared the GPU; results on a CPU, and earlier ones, have none. `recomputed` is 1
+where the network computed its activations again in the backward pass.
 """
 COSTLY_SCORES = ("consistency", "source_accuracy")
 SCORES = ("entropy", "infomax", "nuclear_norm", "snd", *COSTLY_SCORES)

@@ -80,13 +80,15 @@ def make_groups(
     begun: Mapping[str, int] | None = None,
     command: tuple[str, ...] = (),
     per_gpu: int = 0,
+    recompute: bool = False,
 ) -> list[CellGroup]:
     """Groups of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
     A group takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
     and Kuck, 1987), so that all workers have work until the end whatever a cell takes. `device_memory`
     is in bytes; 0 = no limit. `begun` is the results folder before `todo` was made from it, see
-    :func:`ttabench.store.new_records.sizes`; `command` and `per_gpu` see `CellGroup`.
+    :func:`ttabench.store.new_records.sizes`; `command`, `per_gpu` and `recompute` see
+    `CellGroup`.
     """
     of_network: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     wanted = {cell.cell_id for cell in todo}
@@ -106,11 +108,11 @@ def make_groups(
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
             done = frozenset(cell.cell_id for chain in part for cell in chain) - wanted
-            groups.append(
-                CellGroup(
-                    part, results, device, device_memory, scores, sizes, command, done, per_gpu, folders
-                )
-            )
+            group = CellGroup(
+                part, results, device, device_memory, scores, sizes, command, done, per_gpu, recompute,
+                folders,
+            )  # fmt: skip
+            groups.append(group)
     return groups
 
 

@@ -131,6 +131,7 @@ def run_cells(
         groups = make_groups(
             agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
             scores=draft.scores, begun=start, command=command, per_gpu=engine.per_gpu,
+            recompute=draft.recompute,
         )  # fmt: skip
         if begun is None:
             with claims.alone("plan"):

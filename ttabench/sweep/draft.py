@@ -35,6 +35,7 @@ class Draft:
     shard      which slice of it this process measures.
     elsewhere  the option for which cells run on other machines, where compute ratios are others; or "".
     overwrite, scores   see :func:`ttabench.sweep.agenda.make_agenda`.
+    recompute  whether networks compute activations again in the backward pass.
     """
 
     sweep: Sweep
@@ -46,6 +47,7 @@ class Draft:
     elsewhere: str
     overwrite: str
     scores: str
+    recompute: bool
 
     @property
     def extend(self) -> bool:
@@ -88,11 +90,11 @@ def make_draft(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> Draft
     shard = pick_shard(str(options["shard"]))
     elsewhere = "--shard" if shard != WHOLE else "" if executor == "local" else f"--executor {executor}"
     out = out_folder(options)
-    for name in ("overwrite", "scores"):
+    for name in ("overwrite", "scores", "activations"):
         OPTIONS[name].kind.check(str(options[name]), OPTIONS[name].flag)
     draft = Draft(
         sweep, grid.to_json(), to_toml(grid.to_options()), out, extend, shard, elsewhere,
-        str(options["overwrite"]), str(options["scores"]),
+        str(options["overwrite"]), str(options["scores"]), str(options["activations"]) == "recompute",
     )  # fmt: skip
     Store(out).sweep_before(draft.fields, extend=draft.extend)  # now: opening networks may take minutes
     if shard != WHOLE and (missing := draft.untrained):

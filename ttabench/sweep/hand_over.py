@@ -12,7 +12,9 @@ from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.shard import WHOLE, Shard
 from ttabench.system.files import replace_file, writing
 
-PASSED_ON = ("per_gpu", "cell_timeout", "cell_memory", "device_memory", "scores", "overwrite")
+PASSED_ON = (
+    "per_gpu", "cell_timeout", "cell_memory", "device_memory", "activations", "scores", "overwrite",
+)  # fmt: skip
 
 
 def hand_over(

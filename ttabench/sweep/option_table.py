@@ -14,6 +14,7 @@ MODES = ("native", "online", "offline")
 BATCH_RATES = ("official", "fixed")
 CLASSES = ("first", "balanced")
 SCORES = ("cheap", "all")
+ACTIVATIONS = ("keep", "recompute")
 OVERWRITE = ("never", "failed", "stale", "always")
 """Which stored cells are computed again: none, failed ones, failed and stale ones, or all."""
 GROUPS = {
@@ -195,6 +196,12 @@ _TABLE = (
     Option(
         "device_memory", 0.0, "GB",
         "A cell that needs more memory of its GPU is recorded as failed; 0 = unlimited.", Number(), "run",
+    ),
+    Option(
+        "activations", "keep", "WHAT",
+        "What a network does with its activations until the backward pass: keep, or recompute (less memory, "
+        "about a third more time).",
+        Choice(ACTIVATIONS), "run",
     ),
     Option(
         "scores", "cheap", "WHICH",

@@ -29,19 +29,29 @@ def per_gpu(cells: pd.DataFrame) -> float:
     return float(known.max()) if len(known) else 0.0
 
 
+def recomputed(cells: pd.DataFrame) -> bool:
+    """Whether the network of some cells computed its activations again in the backward pass."""
+    return bool(cells.get("recomputed", pd.Series(dtype=float)).notna().any())
+
+
 def with_costs(cells: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     """`cells` with times and memory of `costs`: the medians over the cells there with the same :data:`SAME`.
 
     Both are as :func:`load.read` gives them.
 
     A cell that has no such cells in `costs` has no times: two measurements never stand in one column.
-    Raises UserError where `costs` has none for any cell, and where workers shared a GPU there.
+    Raises UserError where `costs` has none for any cell, and where workers shared a GPU there or activations
+    were computed again.
     """
     measured = costs[costs["accuracy"].notna()]
     if (shared := per_gpu(measured)) > 1:
         raise UserError(
             f"--costs was measured with {shared:g} workers on a GPU, whose times are longer; measure it with "
             "--workers 1, and without --per-gpu."
+        )
+    if recomputed(measured):
+        raise UserError(
+            "--costs was measured with --activations recompute, whose times are longer; measure it without."
         )
     medians = measured.assign(reset=_reset(measured)).groupby(list(SAME), dropna=False)[list(TIMES)].median()
     same = cells[list(SAME)].assign(reset=_reset(cells))

@@ -23,6 +23,7 @@ FOOTER = (
     "Times hold for {where}; passes hold everywhere."
 )
 SHARED = "Up to {:g} workers shared a GPU, which makes times longer."
+RECOMPUTED = "Cells were measured with --activations recompute, which takes longer and needs less memory."
 APART = "Times and memory were measured separately, without other work on the machine, on {}."
 FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
 """The numbers of :data:`MEASURED` that may have decimals."""
@@ -78,7 +79,10 @@ def timed(report: Report, *, apart: bool = True) -> str:
     if apart and costs_apart.APART in report.cells.attrs:
         return APART.format(report.cells.attrs[costs_apart.APART])
     shared = costs_apart.per_gpu(report.cells)
-    return SHARED.format(shared) if shared > 1 else ""
+    return words.join(
+        SHARED.format(shared) if shared > 1 else "",
+        RECOMPUTED if costs_apart.recomputed(report.cells) else "",
+    )
 
 
 def in_words(row: Row) -> str:

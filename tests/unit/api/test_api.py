@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -846,3 +847,17 @@ def test_only_what_is_for_0_to_255_is_divided(net: nn.Module) -> None:
     ):
         with pytest.raises(ttabench.UserError, match=says):
             ttabench.adapt(net, "source", mean=mean, std=std)
+
+
+def test_a_sweep_that_recomputes_activations_has_the_same_numbers(tmp_path: Path) -> None:
+    usual, again = (
+        ttabench.run_sweep(
+            "tent,sar", "resnet18,cct", corruptions="fog", limit=40, batch_size=20, workers=0,
+            activations=activations, out=tmp_path / activations,
+        ).set_index("cell_id")
+        for activations in ("keep", "recompute")
+    )  # fmt: skip
+    same = ["status", "accuracy", "entropy", "forward", "backward", "alarm"]
+    pd.testing.assert_frame_equal(usual[same], again.loc[usual.index, same])
+    assert usual["recomputed"].isna().all()
+    assert again["recomputed"].eq(1).all()

@@ -205,6 +205,14 @@ def test_workers_that_shared_a_gpu_are_said_and_no_costs_of_a_quiet_machine(fram
         with_costs(frame, shared)
 
 
+def test_recomputed_activations_are_said_and_no_costs_measured_apart(frame: pd.DataFrame) -> None:
+    recomputed = frame.assign(recomputed=np.where(frame["corruption"] == "fog", 1.0, np.nan))
+    for given, known in ((frame, False), (recomputed, True)):
+        assert ("with --activations recompute" in markdown.render(cost(Report(given)))) == known  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="--costs was measured with --activations recompute"):
+        with_costs(frame, recomputed)
+
+
 def test_a_plot_of_costs_says_how_times_were_measured_as_the_table_does(frame: pd.DataFrame) -> None:
     shared = frame.assign(per_gpu=7.0)
     apart = with_costs(shared, frame.assign(processor="A quiet one"))

@@ -164,14 +164,14 @@ def test_no_method_of_a_unit_imports_what_knows_the_labels(
         CellGroup(((cell,),), store.root)(lambda event: None, WorkerState())
 
 
-def test_the_workers_of_a_group_know_how_many_share_their_gpu(
+def test_the_workers_of_a_group_know_how_they_run(
     cell: Cell, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared: list[int] = []
-    monkeypatch.setattr(Worker, "run", lambda worker, *_: shared.append(worker.per_gpu))
-    for group in (*units([cell], store, 0), *units([cell], store, 0, per_gpu=7)):
+    known: list[tuple[int, bool]] = []
+    monkeypatch.setattr(Worker, "run", lambda worker, *_: known.append((worker.per_gpu, worker.recompute)))
+    for group in (*units([cell], store, 0), *units([cell], store, 0, per_gpu=7, recompute=True)):
         group(lambda event: None, WorkerState())
-    assert shared == [0, 7]
+    assert known == [(0, False), (7, True)]
 
 
 def test_a_result_that_is_reported_twice_counts_once(result: Result, store: Store) -> None:

@@ -870,6 +870,13 @@ def test_how_many_workers_share_the_gpu_is_stored_with_the_cost(setting: Setting
     assert cells["per_gpu"].isna().to_dict() == {"fog": True, "snow": False}
 
 
+def test_recomputed_activations_are_stored_with_the_cost(setting: Setting) -> None:
+    assert "recomputed" not in setting.one().details["cost"]
+    setting.worker = replace(setting.worker, recompute=True, state=WorkerState())
+    with pytest.warns(UserWarning, match=f"{CELL.arch}: no blocks were found"):
+        assert setting.one(SNOW).details["cost"]["recomputed"] == 1
+
+
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [

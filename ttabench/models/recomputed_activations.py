@@ -1,0 +1,121 @@
+"""Less memory for gradients: the blocks of a network compute their activations again in the backward pass.
+
+A method with gradients keeps the activations of all layers until its backward pass. Here, a network keeps
+only the inputs of its blocks (Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv 2016), and
+its backward pass runs each block once more. On a CPU, the numbers are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from copy import copy
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
+
+LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+STATE = (
+    "_parameters", "_buffers", "training", "_forward_hooks", "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
+)  # fmt: skip
+"""What a method may change of a layer between its forward and its backward pass."""
+
+
+def recompute_activations(net: nn.Module) -> int:
+    """Let the blocks of `net`, and of all its copies, recompute activations. Returns how many there are."""
+    blocks = {id(block): block for block in blocks_of(net)}.values()
+    for block in blocks:
+        kind: Any = type(block)
+        block.__class__ = _recomputed(kind)
+    return len(blocks)
+
+
+def blocks_of(net: nn.Module) -> Iterator[nn.Module]:
+    """The elements of the lists of layers in `net` that have layers of their own, such as residual blocks.
+
+    An element with a list of such blocks of one class is a stage, and its blocks are taken.
+    """
+    for child in net.children():
+        if not any(child.children()) or isinstance(child, torch.jit.ScriptModule):
+            continue
+        runs = isinstance(net, LISTS) and not isinstance(child, nn.ModuleList | nn.ModuleDict)
+        if runs and not any(map(_of_blocks, child.modules())):
+            yield child
+        else:
+            yield from blocks_of(child)
+
+
+def _of_blocks(layers: nn.Module) -> bool:
+    """Whether `layers` is a list of at least two blocks of one class."""
+    elements = list(layers.children()) if isinstance(layers, LISTS) else []
+    return (
+        len(elements) > 1
+        and len({*map(type, elements)}) == 1
+        and not isinstance(elements[0], nn.Sequential)
+        and any(elements[0].children())
+    )
+
+
+@cache
+def _recomputed(kind: Any) -> Any:
+    """A class of the same name, since methods find blocks by their class."""
+    if issubclass(kind, _Recomputed):
+        return kind
+    return type(kind.__name__, (_Recomputed, kind), {"__module__": kind.__module__})
+
+
+class _Recomputed:
+    """Beside the class of a block: a forward pass that keeps no activations."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        run = super().forward  # type: ignore[misc]
+        if not torch.is_grad_enabled():
+            return run(*args, **kwargs)
+        layers = _Layers(self)  # type: ignore[arg-type]
+        return checkpoint(
+            run, *args, use_reentrant=False, context_fn=lambda: (nullcontext(), layers), **kwargs
+        )
+
+
+class _Layers:
+    """In the block, the layers of a network are as they were when this was made: in the forward pass."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self._layers = list(net.modules())
+        self._before = [_state(layer) for layer in self._layers]
+        self._now: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self._now = [{name: getattr(layer, name) for name in STATE} for layer in self._layers]
+        for layer, state in zip(self._layers, self._before, strict=True):
+            layer.__dict__.update(state | {"_buffers": _copies(state["_buffers"])})
+
+    def __exit__(self, *_exception: object) -> None:
+        for layer, state in zip(self._layers, self._now, strict=True):
+            layer.__dict__.update(state)
+
+
+def _state(layer: nn.Module) -> dict[str, Any]:
+    """The state of a layer now; a pass may update its buffers in place."""
+    state = {name: copy(getattr(layer, name)) for name in STATE}
+    state["_buffers"] = _copies(layer._buffers)
+    state["_forward_hooks"] = {key: _apart(hook) for key, hook in layer._forward_hooks.items()}
+    return state
+
+
+def _copies(buffers: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:
+    return {name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()}
+
+
+def _apart(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook with a detached output: what it keeps of it would keep all activations of the block."""
+
+    def detached(x: Any) -> Any:
+        return x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
+
+    return lambda *inputs: hook(*inputs[:-1], tree_map(detached, inputs[-1]))
