@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import median
@@ -11,13 +11,14 @@ from sys import intern
 from typing import Any
 
 from ttabench.cell import shift_name
+from ttabench.cell.told_apart import told_apart
 from ttabench.errors import UserError
 from ttabench.run.failed_at import reason_and_place
 from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, RecordFacts, facts
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
-from ttabench.store.results_folder import PLAN_FILE
+from ttabench.store.results_folder import PLAN_FILE, PROTOCOL_OF_PLAN
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.work_claims import FolderProcesses, Running, running
 
@@ -26,6 +27,8 @@ OPEN = ("running", "failed", "stale", "missing")
 _NAMES_OF = itemgetter("label", "arch", "dataset", "method", "corruption")
 RowKey = tuple[str, str, str]
 """Method, architecture, dataset."""
+Protocol = tuple[tuple[str, Any], ...]
+"""Its fields that differ from the defaults, and the baseline of a ccc stream."""
 
 
 @dataclass(slots=True)
@@ -42,6 +45,7 @@ class State:
     reason: str = ""
     attested: bool = False
     facts: RecordFacts | None = None
+    protocol: Protocol = ()
 
     @property
     def name(self) -> str:
@@ -81,13 +85,15 @@ class Progress:
     def _load(self) -> None:
         self._new_records = NewRecords(self.store.root, sizes(self.store.root))
         self._planned = self._plan_size()
-        self._protocols: dict[tuple[tuple[str, Any], ...], None] = {}
+        self._protocols: dict[Protocol, Protocol] = {}
         self._cells = self.store.latest_as(self._of_record, quick=True)
         plan = self.store.plan()
         self._in_plan = {row["id"] for row in plan}
+        shared: dict[Protocol, Protocol] = {}
         for row in plan:
             if row["id"] not in self._cells:
-                self._cells[row["id"]] = of_plan(row)
+                state = self._cells[row["id"]] = of_plan(row)
+                state.protocol = shared.setdefault(state.protocol, state.protocol)
         self._at_work()
 
     def refresh(self) -> None:
@@ -98,20 +104,20 @@ class Progress:
         for key, line in self._new_records.look():
             try:
                 data = decode(line)
-                self._cells[key] = of_data(data)
-                self._note_protocol(data)
+                self._cells[key] = self._noted(of_data(data))
             except Damaged as problem:
                 raise UserError(f"{self.store.cells}: a new record is damaged: {problem}.") from None
         self._at_work()
 
     def _of_record(self, record: Record) -> State:
-        self._note_protocol(record.data)
-        state = of_record(record)
+        state = self._noted(of_record(record))
         state.facts = facts(record)
         return state
 
-    def _note_protocol(self, data: Mapping[str, Any]) -> None:
-        self._protocols[tuple(data["cell"]["protocol"].items())] = None
+    def _noted(self, state: State) -> State:
+        """The state with the protocol that it shares with others, so that memory has it once."""
+        state.protocol = self._protocols.setdefault(state.protocol, state.protocol)
+        return state
 
     @property
     def contents(self) -> Contents:
@@ -130,8 +136,7 @@ class Progress:
 
     def _at_work(self) -> None:
         self.running: list[Running] = running(self.store.root)
-        named = {cell.name: key for key, cell in self._cells.items() if cell.state != "done"}
-        self._busy = {named.get(one.cell, one.key) for one in self.running}
+        self._busy = {one.cell or one.key for one in self.running}
 
     def _plan_size(self) -> tuple[int, int]:
         try:
@@ -161,9 +166,10 @@ class Progress:
         stale = {key: cell for key, cell in self._cells.items() if self._in_plan and cell.state == "stale"}
         return Counter(cell.place[0] for key, cell in stale.items() if key not in self._in_plan)
 
-    def name(self, key: str) -> str:
-        """What a cell is called; "" for one that is not planned."""
-        return self._cells[key].name if key in self._cells else ""
+    def names(self) -> dict[str, str]:
+        """What each cell is called, by its id; no two are called alike."""
+        names = zip(self._cells, apart(self._cells.values()), strict=True)
+        return {key: f"{self._cells[key].name}{what}" for key, what in names}
 
     def rows(self) -> list[Row]:
         """One row for each method, architecture and dataset, in the order of the plan."""
@@ -203,6 +209,13 @@ class Times:
         return 0.0, False
 
 
+def apart(cells: Iterable[State]) -> list[str]:
+    """What tells each of these cells from the others of its name; "" where it is the only one."""
+    cells = list(cells)
+    names = told_apart((str(at), cell.name, dict(cell.protocol)) for at, cell in enumerate(cells))
+    return [names[str(at)].removeprefix(cell.name) for at, cell in enumerate(cells)]
+
+
 def seconds_left(rows: Iterable[Row], workers: int) -> tuple[float, bool] | None:
     """Seconds by the clock for this number of workers, and whether they are known of every row.
 
@@ -238,6 +251,7 @@ def of_data(data: Any) -> State:
     return State(
         (label, arch, dataset), method, corruption, cell["severity"], cell["seed"], state,
         float(data.get("seconds", 0.0)), reason,
+        protocol=(*cell["protocol"].items(), ("baseline", cell.get("baseline", ""))),
     )  # fmt: skip
 
 
@@ -246,5 +260,5 @@ def of_plan(row: Any) -> State:
     state = "n/a" if row["reason"] else "missing"
     return State(
         (row["method"], row["arch"], row["dataset"]), row["base"], row["corruption"], row["severity"],
-        row["seed"], state, reason=row["reason"],
+        row["seed"], state, reason=row["reason"], protocol=tuple(row.get(PROTOCOL_OF_PLAN, {}).items()),
     )  # fmt: skip

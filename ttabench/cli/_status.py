@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ttabench.cell.stream_spec import ALL_STREAMS
-from ttabench.cli._progress_of import STATES, Progress, Row, State, seconds_left
+from ttabench.cli._progress_of import STATES, Progress, Row, State, apart, seconds_left
 from ttabench.cli._table import make_table, screen
 from ttabench.corruptions.corruption_names import NATURAL, NO_SEVERITY
 from ttabench.errors import counted, printable
@@ -126,7 +126,8 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
         which = ", ".join(f"{method} ({count})" for method, count in sorted(left.items()))
         yield _line("stale", f"in no sweep of this folder, so no sweep measures them again: {which}")
     if progress.running:
-        rows = [_running(progress, one) for one in progress.running]
+        names = progress.names()
+        rows = [_running(names.get(one.cell or one.key, ""), one) for one in progress.running]
         yield from _table(("running now", "where", "for", "progress"), rows, most)
     if incomplete := [row for row in places if not row.complete]:
         states = [state for state in STATES if state != "running" or progress.running]
@@ -134,7 +135,7 @@ def _state(progress: Progress, most: int = 0) -> Iterator[RenderableType]:
         yield from _table(("method", "arch", "dataset", *states, "left"), table, most)
     if failed := [cell for cell in progress.cells() if cell.state == "failed"]:
         headings = ("method", "arch", "dataset", "corruption", "severity", "seed", "reason")
-        yield from _table(headings, [_failed(cell) for cell in failed], most)
+        yield from _table(headings, [*map(_failed, failed, apart(failed))], most)
 
 
 def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
@@ -158,8 +159,8 @@ def _lines(progress: Progress, rows: Sequence[Row]) -> dict[str, str]:
     return lines
 
 
-def _running(progress: Progress, one: Running) -> tuple[str, str, str, str]:
-    """A running cell: its name, where it runs, for how long, and how far it is."""
+def _running(name: str, one: Running) -> tuple[str, str, str, str]:
+    """A running cell, called `name`: where it runs, for how long, and how far it is."""
     report = one.progress
     images = ""
     if report.get("total"):
@@ -168,7 +169,7 @@ def _running(progress: Progress, one: Running) -> tuple[str, str, str, str]:
             images += f", {100 * report['right'] / report['scored']:.1f} %"
     silent = f"no sign for {clock(one.silent)}" if one.silent > SILENT else ""
     text = ", ".join(filter(None, (str(report.get("doing", "")), images, silent)))
-    return one.cell or progress.name(one.key), one.where, clock(max(0.0, time.time() - one.since)), text
+    return name, one.where, clock(max(0.0, time.time() - one.since)), text
 
 
 def _row(row: Row, states: Sequence[str]) -> tuple[str, ...]:
@@ -176,9 +177,9 @@ def _row(row: Row, states: Sequence[str]) -> tuple[str, ...]:
     return (*row.place, *(str(row.counts[state]) for state in states), left)
 
 
-def _failed(cell: State) -> tuple[str, ...]:
+def _failed(cell: State, apart: str) -> tuple[str, ...]:
     severity = "–" if cell.severity == NO_SEVERITY else str(cell.severity)
-    return (*cell.place, cell.corruption, severity, str(cell.seed), cell.reason)
+    return (*cell.place, f"{cell.corruption}{apart}", severity, str(cell.seed), cell.reason)
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> Iterator[RenderableType]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ttabench.cell.told_apart import names_of_cells
 from ttabench.cli._table import REPORT, screen
 from ttabench.errors import counted, printable
 from ttabench.registry import load, view
@@ -48,13 +48,11 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     console = Console(emoji=False, highlight=False, soft_wrap=True, markup=False)
     for model in draft.untrained:
         console.print(f"train  {model}")
-    alike = Counter(str(item.cell) for item in planned)
+    names = names_of_cells(item.cell for item in planned)
     for item in planned:
-        key, cell = item.cell.cell_id, str(item.cell)
-        if alike[cell] > 1 and item.cell.protocol.stream:  # of other accuracies, or speeds
-            cell += f" · {item.cell.protocol.stream}"
+        key = item.cell.cell_id
         what = "skip " if item.unmet else "done " if key in done else "failed" if key in failed else "run  "
-        console.print(f"{what}  {cell}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
+        console.print(f"{what}  {names[key]}{f'  (n/a: {item.unmet})' if item.unmet else ''}")
     if cluster:
         console.print(cluster)
     console.print(counts(agenda))

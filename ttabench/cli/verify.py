@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
+
+from ttabench.cell import Cell
+from ttabench.cell.told_apart import differing_in, told_apart
 
 if TYPE_CHECKING:
     from ttabench.sweep.agreement import Check
@@ -73,16 +77,19 @@ def verify(
         raise UserError("--at-most stops worker processes; set --workers to 1 or more.")
     executor = pick_executor(count, place, Limits(seconds=at_most))
     checks: list[Check] = []
-    kinds = [(str(cell), f"{cell.label} {cell.arch}") for cell in (r.result.cell for r in records)]
+    cells = [record.result.cell for record in records]
+    names = _names(cells)
+    kinds = [(names[cell.cell_id], f"{cell.label} {cell.arch}") for cell in cells]
     try:
         with Display(len(records), "cells", kinds=kinds, workers=count) as display:
             display.console.print(f"{counted(len(records), 'cell')} of {drawn.of:,}.", markup=False)
             for event in reproduce.run(store, records, available, on, executor, count):
                 if isinstance(event, Check):
                     checks.append(event)
-                    display.finished(str(event.cell), event.verdict)
+                    display.finished(names[event.cell.cell_id], event.verdict)
                 else:
-                    display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
+                    name = names.get(event.key, event.cell)  # of one before it in a continual run
+                    display.running(name, event.seen % (event.total + 1), event.total, event.doing)
     except (KeyboardInterrupt, SystemExit):
         if not json:  # JSON of some cells would be taken for that of all
             _print(checks, drawn, seed, of=len(records))
@@ -106,6 +113,14 @@ def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most
         _print(checks, drawn, seed)
 
 
+def _names(cells: Iterable[Cell]) -> dict[str, str]:
+    """The name of each cell by its id; an offline one says so."""
+    return told_apart(
+        (cell.cell_id, f"{cell}{' · offline' * (cell.protocol.mode == 'offline')}", differing_in(cell))
+        for cell in cells
+    )
+
+
 def _exit_code(checks: list[Check], drawn: Drawn, at_most: float) -> int:
     verdicts = {check.verdict for check in checks}
     if verdicts & {"differs", "failed"}:
@@ -125,13 +140,13 @@ def _print(checks: list[Check], drawn: Drawn, seed: int, of: int = 0) -> None:
 
     if not checks:
         return
+    names = _names(check.cell for check in checks)
     for check in checks:
         now = "" if check.now is None else f", {check.now:.2f} % now"
         text = f"{check.stored:.2f} % stored{now}"
         if check.differing:
             text += f", the correctness of {check.differing} of {check.n_images} images differs"
-        offline = " · offline" if check.cell.protocol.mode == "offline" else ""
-        print(f"{check.verdict:<13} {check.cell}{offline}: {text}")
+        print(f"{check.verdict:<13} {names[check.cell.cell_id]}: {text}")
         for note in check.notes:
             print(f"{'':<13}   {one_line(note)}")
     counts = {verdict: sum(c.verdict == verdict for c in checks) for verdict in _WORDS}

@@ -13,6 +13,7 @@ from ttabench.cell import Result
 class CellProgress:
     """How far a running cell is. `scored` stays 0 while an offline method looks at the images.
 
+    cell    its name. key: its id.
     doing   what comes before the first batch, e.g. ``preparing the method``; "" later.
     """
 
@@ -22,6 +23,7 @@ class CellProgress:
     scored: int
     right: int
     doing: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)

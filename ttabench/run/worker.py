@@ -196,7 +196,7 @@ class Worker:
             course.note(seen, scored, right)
             if scored:  # foreign images count; those of further epochs do not
                 streamed = max(streamed, seen)
-            self.emit(CellProgress(str(cell), images.total, seen, scored, right))
+            self.emit(CellProgress(str(cell), images.total, seen, scored, right, key=cell.cell_id))
 
         memory_key = (cell.method, cell.config, *self._place(cell), protocol)
         host_memory: dict[str, float] = self.state.keep("memory", memory_key, dict, limit=256)
@@ -242,7 +242,7 @@ class Worker:
 
     def tell(self, cell: Cell, doing: str) -> None:
         """Report what is done before a cell's first batch."""
-        self.emit(CellProgress(str(cell), 0, 0, 0, 0, doing))
+        self.emit(CellProgress(str(cell), 0, 0, 0, 0, doing, cell.cell_id))
 
     # ---- objects that the state keeps
 

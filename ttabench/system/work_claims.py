@@ -52,7 +52,7 @@ class Lease:
 
     name      unique; never used again.
     since     when it started, in unix seconds of its own clock; for display.
-    progress  how far its work is: ``cell``, ``doing``, ``seen``, ``total``, ``right``, ``scored``.
+    progress  how far its work is: ``cell``, ``key``, ``doing``, ``seen``, ``total``, ``right``, ``scored``.
     """
 
     name: str
@@ -379,8 +379,8 @@ def is_hidden(pid: int) -> bool:
 class Running:
     """A cell that a process computes at this moment.
 
-    cell      its name; "" until the process has reported it. key: its id, or that of the first cell of
-              a continual run.
+    cell      its id; "" until the process has reported it. key: that of the first cell of a continual run,
+              or its own.
     where     ``host:pid``.
     since     in unix seconds.
     progress  see :class:`Lease`.
@@ -407,6 +407,6 @@ def running(root: Path) -> list[Running]:
         if not lease.here:
             with suppress(FileNotFoundError):
                 silent = max(0.0, time.time() - (watch.folder / f"{lease.name}.json").stat().st_mtime)
-        cell = str(lease.progress.get("cell", ""))
+        cell = str(lease.progress.get("key", ""))
         cells.append(Running(claim.key, cell, lease.where, claim.since, lease.progress, silent))
     return cells

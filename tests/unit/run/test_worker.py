@@ -499,7 +499,9 @@ def test_all_scores_need_labelled_source_images_and_are_none_without_them(
     scores = setting.one().details["unlabelled"]
     assert (scores["consistency"], scores["source_accuracy"]) == (100.0, 100.0)
     assert scores["entropy"] is not None
-    assert setting.events[-1] == CellProgress(str(CELL), 0, 0, 0, 0, "computing label-free scores")
+    assert setting.events[-1] == CellProgress(
+        str(CELL), 0, 0, 0, 0, "computing label-free scores", CELL.cell_id
+    )
     assert set(setting.opened) == {"pixels"}
     assert list(setting.worker.state._kinds["labelled source"]) == ["pixels"]
 
@@ -558,13 +560,14 @@ def test_the_costly_scores_look_at_a_fixed_sample(setting: Setting, monkeypatch:
 
 
 def test_progress_says_what_is_done_and_how_many_are_right(setting: Setting) -> None:
-    setting.one(replace(CELL, protocol=Protocol(batch_size=5, limit=7)))
-    name = str(CELL)
+    cell = replace(CELL, protocol=Protocol(batch_size=5, limit=7))
+    setting.one(cell)
+    name, key = str(cell), cell.cell_id
     assert setting.events == [
-        CellProgress(name, 0, 0, 0, 0, "preparing the method"),
-        CellProgress(name, 0, 0, 0, 0, "making or reading images"),
-        CellProgress(name, 7, 5, 5, 5),
-        CellProgress(name, 7, 7, 7, 7),
+        CellProgress(name, 0, 0, 0, 0, "preparing the method", key),
+        CellProgress(name, 0, 0, 0, 0, "making or reading images", key),
+        CellProgress(name, 7, 5, 5, 5, key=key),
+        CellProgress(name, 7, 7, 7, 7, key=key),
     ]
 
 

@@ -81,15 +81,15 @@ def run(
     place is left and no other process computes any. Raises UserError for cells that are missing then.
     """
     commands = [(*job.command, *arguments) for job in jobs]
-    cells = {cell.cell_id: str(cell) for job in jobs for cell in getattr(job, "cells", ())}
+    cells = {cell.cell_id for job in jobs for cell in getattr(job, "cells", ())}
     chains = sum(len(getattr(job, "chains", (job,))) for job in jobs)
-    wanted = cells.keys() - {key for job in jobs for key in getattr(job, "done", ())}
+    wanted = cells - {key for job in jobs for key in getattr(job, "done", ())}
     at_once = min(math.ceil(workers / each), math.ceil(chains / each))
     if cells:  # of one sweep: all commands are the same
         commands = commands[:1] * (at_once * places.rounds)
     start = getattr(jobs[0], "start", None)
     new_records = NewRecords(setup.folder, sizes(setup.folder) if start is None else dict(start))
-    left, names, told = set(wanted), set(cells.values()), False
+    left, told = set(wanted), False
     watch, heard = FolderProcesses(setup.folder), time.monotonic()
     try:
         places.start(commands, at_once)
@@ -101,7 +101,7 @@ def run(
                     left.discard(key)
                     yield Done((result_in(line),))
             claims = [one for one in watch.claims() if one.key in cells and watch.alive(one.lease.name)]
-            yield from _progress([one.lease.progress for one in claims], names)
+            yield from _progress([one.lease.progress for one in claims], cells)
             if (cells and not left) or not (is_open or claims):
                 break
             if claims or len(left) < before:
@@ -120,13 +120,13 @@ def run(
         )
 
 
-def _progress(reports: Sequence[Any], names: Collection[str]) -> Iterator[CellProgress]:
+def _progress(reports: Sequence[Any], cells: Collection[str]) -> Iterator[CellProgress]:
     """How far cells are, from what the leases of their processes say."""
     for report in reports:
         total, seen, scored, right = (report.get(name, 0) for name in ("total", "seen", "scored", "right"))
-        cell, doing = report.get("cell", ""), report.get("doing", "")
-        if cell in names and (total or doing):
-            yield CellProgress(cell, total, seen, scored, right, doing)
+        cell, doing, key = (report.get(name, "") for name in ("cell", "doing", "key"))
+        if key in cells and (total or doing):
+            yield CellProgress(cell, total, seen, scored, right, doing, key)
 
 
 def last_words(log: Path) -> str:

@@ -103,15 +103,15 @@ def test_what_any_place_stores_is_told_as_it_comes_with_what_runs(store: Store, 
     at = {"total": 8, "seen": 4, "scored": 2, "right": 1}
     made = Made(
         [
-            lease(store, first, cell=str(first), **at),
+            lease(store, first, cell=str(first), key=first.cell_id, **at),
             lease(store, first, cell="\x1b]0;another", **at),
-            lease(store, first, cell=str(first)),
+            lease(store, first, cell=str(first), key=first.cell_id),
             storing(store, first),
             storing(store, *others, replace(first, corruption="of another sweep")),
         ]
     )
     events = list(follow(made, store, units(store, cells)))
-    assert events[0] == CellProgress(str(first), 8, 4, 2, 1)
+    assert events[0] == CellProgress(str(first), 8, 4, 2, 1, key=first.cell_id)
     assert [result.cell for event in events[1:] for result in event.results] == cells
     assert made.commands == [("sweep", "--begun", "it", "--device", "cpu")] * 6  # three rounds of two
     assert (made.at_once, made.cancelled) == (2, 1)
@@ -122,10 +122,11 @@ def test_what_was_done_before_is_not_waited_for_and_shows_how_far_its_run_is(
 ) -> None:
     """Of a continual run whose first cell was stored when the others were planned."""
     at = {"total": 8, "seen": 4, "scored": 2, "right": 1}
-    made = Made([lease(store, cells[0], cell=str(cells[0]), **at), storing(store, *cells[1:3])])
+    told = lease(store, cells[0], cell=str(cells[0]), key=cells[0].cell_id, **at)
+    made = Made([told, storing(store, *cells[1:3])])
     todo = CellGroup((tuple(cells),), store.root, command=("sweep",), done=frozenset({cells[0].cell_id}))
     events = follow(made, store, [todo])
-    assert next(events) == CellProgress(str(cells[0]), 8, 4, 2, 1)
+    assert next(events) == CellProgress(str(cells[0]), 8, 4, 2, 1, key=cells[0].cell_id)
     assert [next(events).results[0].cell for _ in range(2)] == cells[1:3]
     storing(store, cells[3])()
     assert [event.results[0].cell for event in events if isinstance(event, Done)] == cells[3:]
