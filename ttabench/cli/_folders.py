@@ -10,8 +10,13 @@ from ttabench.errors import UserError, shortened
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError unless files can be made in `folder`, or it can be made. Leaves nothing behind."""
+    """Raises UserError unless files can be made in `folder`, or it can be made. Leaves nothing behind.
+
+    A results folder is refused: what is made of results does not belong among them.
+    """
     try:
+        if (folder / "sweep.json").exists():
+            raise UserError(f"--out {shortened(str(folder))} is a results folder; choose another --out.")
         places = (folder.absolute(), *folder.absolute().parents)
         there = next(place for place in places if os.path.lexists(place))
         if not there.is_dir():

@@ -68,6 +68,18 @@ def test_report_of_nothing(ttabench: Run, tmp_path: Path, results: Path) -> None
         assert "link is a link that leads nowhere; choose another --out." in error
 
 
+@pytest.mark.parametrize("command", ["report", "leaderboard", "figure", "paper"])
+def test_a_results_folder_takes_no_other_files(
+    ttabench: Run, results: Path, tmp_path: Path, command: str
+) -> None:
+    of = {"figure": ["six-blobs"], "paper": ["--scale", "0.01", "--only", "runtime"]}.get(command, [results])
+    before = sorted(results.rglob("*"))
+    output = ttabench(command, *of, "--out", results)
+    assert (output.code, output.out) == (2, "")
+    assert output.err == f"ttabench: --out {results} is a results folder; choose another --out.\n"
+    assert sorted(results.rglob("*")) == before
+
+
 def test_compare_is_a_gate(ttabench: Run, results: Path, tmp_path: Path) -> None:
     ttabench("report", results, "--format", "csv", "--out", tmp_path)
     baseline = tmp_path / "cells.csv"
