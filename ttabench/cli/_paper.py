@@ -17,13 +17,12 @@ from ttabench.paper.asked import (
     Asked,
     lacking_of,
     refuse_nothing,
-    refuse_two_scales,
     shown_task,
     table_tasks,
 )
 from ttabench.paper.experiments import Task, stands_for
 from ttabench.paper.measure import measure
-from ttabench.paper.page_facts import FACTS, PageFacts
+from ttabench.paper.page_facts import FACTS, PageFacts, refuse_two_scales
 from ttabench.paper.ready import with_weights
 from ttabench.registry import figure, view
 from ttabench.sweep.conduct import check_precision, console_of_errors
@@ -46,7 +45,7 @@ def run(asked: Asked) -> int:
     """Measure, draw, and write the page; how many cells failed, and tasks could not be measured."""
     check_folder(asked.out)
     console, facts = console_of_errors(), PageFacts.of(asked.out)
-    refuse_two_scales(asked, facts)
+    refuse_two_scales(asked.out, asked.scale)
     every = table_tasks(asked)
     check_precision(asked.precision, pick_device(asked.device))  # a sweep refuses it after the training
     lacking = lacking_of(asked, every)

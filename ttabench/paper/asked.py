@@ -13,7 +13,6 @@ from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.arch_names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks
-from ttabench.paper.page_facts import FACTS, PageFacts
 from ttabench.paper.rehearsal import Rehearsal
 from ttabench.paper.sources import check_recipe
 from ttabench.run.executors.workers import pick_workers
@@ -164,15 +163,6 @@ def refuse_lacking_images(task: Task) -> None:
         lacking = [str(each) for each in task.grid.severities if each not in data.severities(name)]
         if lacking:
             raise UserError(f"{data.name} has no {name} at severity {', '.join(lacking)}; {make}.")
-
-
-def refuse_two_scales(asked: Asked, facts: PageFacts) -> None:
-    """Raises UserError where the folder holds numbers of another --scale."""
-    if (asked.out / FACTS).exists() and facts.scale != asked.scale:
-        raise UserError(
-            f"{asked.out} is a folder of --scale {facts.scale:g}, and this run has {asked.scale:g}; numbers "
-            "of both would stand in one table. Name another folder with --out."
-        )
 
 
 def refuse_nothing(asked: Asked, found: Sequence[Task], lacking: Mapping[str, str]) -> None:

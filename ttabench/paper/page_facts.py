@@ -68,12 +68,23 @@ class PageFacts:
     def keep(self, folder: Path) -> None:
         """Add what is new to what the folder has, where other runs may have added theirs meanwhile.
 
-        This object then has both. Raises UserError or OSError where the folder cannot be written.
+        This object then has both. Raises UserError or OSError where the folder cannot be written, and
+        UserError where it holds numbers of another --scale.
         """
         with WorkClaims(folder, "paper") as claims, claims.alone("paper"):
+            refuse_two_scales(folder, self.scale)  # of a run that began at the same time
             vars(self).update(_joined(self._held, asdict(self), asdict(PageFacts.of(folder))))
             self._held = deepcopy(asdict(self))
             replace_file(folder / FACTS, json.dumps(self._held, indent=1, ensure_ascii=False).encode())
+
+
+def refuse_two_scales(folder: Path, scale: float) -> None:
+    """Raises UserError where the folder holds numbers of another --scale."""
+    if (folder / FACTS).exists() and (held := PageFacts.of(folder).scale) != scale:
+        raise UserError(
+            f"{folder} is a folder of --scale {held:g}, and this run has {scale:g}; numbers of both would "
+            "stand in one table. Name another folder with --out."
+        )
 
 
 def _joined(before: Mapping[str, Any], mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,12 +18,11 @@ from ttabench.paper.asked import (
     Asked,
     lacking_of,
     refuse_lacking_images,
-    refuse_two_scales,
     shown_task,
     table_tasks,
 )
 from ttabench.paper.experiments import OFFICIAL, Task
-from ttabench.paper.page_facts import PageFacts
+from ttabench.paper.page_facts import refuse_two_scales
 from ttabench.paper.ready import find_weights
 from ttabench.paper.sources import Weights
 from ttabench.store import Store
@@ -80,7 +79,7 @@ def work_of(asked: Asked, elsewhere: Path) -> tuple[Work, dict[str, str]]:
     elsewhere   a folder for the small datasets of a rehearsal that has none yet: `asked.out` stays as it is.
     """
     every = table_tasks(asked)
-    refuse_two_scales(asked, PageFacts.of(asked.out))
+    refuse_two_scales(asked.out, asked.scale)
     shown = shown_task(asked, every) if not asked.experiments else None
     each = [*((task.experiment, task) for task in every), *([(FIGURES, shown)] if shown else [])]
     lacking, work, small = lacking_of(asked, [task for _, task in each]), Work(), asked.small

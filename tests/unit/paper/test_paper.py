@@ -273,6 +273,25 @@ def test_a_share_has_every_class() -> None:
 # ---- the command
 
 
+def test_of_two_runs_of_other_scales_that_begin_at_once_the_second_is_refused(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one begins when this one has found an empty folder."""
+    out = tmp_path / "paper"
+
+    def lacking_of(*_: object) -> dict[str, str]:
+        if not out.exists():
+            out.mkdir()
+            PageFacts(scale=0.02).keep(out)
+        return {}
+
+    monkeypatch.setattr(_paper, "lacking_of", lacking_of)
+    output = ttabench("paper", "--scale", "0.01", "--only", "six-blobs", "--out", out)
+    assert (output.code, output.out) == (2, "")
+    assert f"{out} is a folder of --scale 0.02, and this run has 0.01; numbers of both" in output.err
+    assert PageFacts.of(out) == PageFacts(scale=0.02)
+
+
 def test_two_runs_in_one_folder_keep_what_both_know(tmp_path: Path) -> None:
     PageFacts(missing={"cifar10-c": "not here"}, drawn={"tsne": {"arch": "cct"}}).keep(tmp_path)
     one, two = PageFacts.of(tmp_path), PageFacts.of(tmp_path)
