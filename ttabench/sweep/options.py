@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -231,6 +232,7 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
     ``--stream mixed`` is another way to write ``--corruptions mixed``.
     """
+    _refuse_domains(options)
     measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
     fields = {
         "settings" if name == "set" else name: CONVERT.get(name, str)(options[name]) for name in measured
@@ -240,6 +242,22 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError("--stream mixed interleaves the fifteen corruptions; leave --corruptions out.")
         fields |= {"corruptions": ("mixed",), "stream": ""}
     return fields
+
+
+def _refuse_domains(options: Mapping[str, Any]) -> None:
+    """Raises UserError where a corruption is a domain beside a dataset of the same options."""
+    names = [name for name in split_list(str(options.get("corruptions", ""))) if name not in SINGLE]
+    places = [place for place in split_list(str(options.get("datasets", ""))) if os.sep in place]
+    if not names or not places:
+        return
+    from ttabench.data.own.domain_folders import domains_beside  # imports what opens data
+
+    for name, place in itertools.product(names, places):
+        if name in domains_beside(user_path(place)):
+            raise UserError(
+                f"{name} is a domain beside {place}, and domains are measured all together; leave "
+                "--corruptions out."
+            )
 
 
 def stream_as_order(given: Mapping[str, Any]) -> dict[str, Any]:

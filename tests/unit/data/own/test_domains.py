@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import each
 from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Run
 from ttabench.data.catalog import dataset
@@ -146,6 +147,15 @@ def test_a_corruption_of_domains_has_an_advice_that_can_be_followed(root: Path) 
         grid = make_grid(with_flags({"corruptions": other}, {}))
         with pytest.raises(UserError, match=r"It has art, sketch: leave --corruptions out for all of these"):
             find_shifts(dataset(str(root / "photo")), grid)
+
+
+@each("names", ["art", "all,art", "art,fog"])
+def test_a_domain_in_place_of_a_corruption_is_told_from_an_unknown_name(root: Path, names: str) -> None:
+    given = {"corruptions": names, "datasets": f"digits-c,{root}/photo"}
+    with pytest.raises(UserError, match=r"art is a domain beside .*/photo, and domains are measured all tog"):
+        make_grid(with_flags(given, {}))
+    with pytest.raises(UserError, match="unknown corruption 'art'"):
+        make_grid(with_flags({**given, "datasets": "digits-c"}, {}))
 
 
 def test_a_table_has_the_domains_as_columns(
