@@ -12,7 +12,7 @@ from ttabench.store.columns import UNKNOWN
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.cells.unknown_classes import FOREIGN
 from ttabench_reports.evidence.given import given
-from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table
+from ttabench_reports.tables.table import LABEL, Row, Table, legend_of
 from ttabench_reports.words.naming import MEAN
 
 
@@ -63,7 +63,7 @@ def unknown_frame(tables: Sequence[Table]) -> pd.DataFrame:
 def notes(row: Row) -> str:
     """The footnotes of one row in words, each with the columns it is about."""
     about = grouped((text, column) for column, texts in row.remarks.items() for text in texts)
-    parts = [LEGEND[flag] for flag in row.flags]
+    parts = [*legend_of([row]).values()]
     for text, columns in about.items():
         parts.append(text if columns in ([LABEL], [MEAN]) else f"{text} ({', '.join(filter(None, columns))})")
     return "; ".join(parts)

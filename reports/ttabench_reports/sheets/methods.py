@@ -53,9 +53,11 @@ def protocols(report: Report) -> Sheet:
     heads = [Head("Protocol", "p", width=0.42), Head("Methods", "p", width=0.54)]
     caption = "Table of protocols: how each method was measured. Captions name the most common protocol."
     paced = any(table.key["pace"] for table in report.tables)
+    there = " that are not held out" if any(table.key["held_out"] for table in report.tables) else ""
     footer = words.join(
         "C: compute ratio, the time of a method over that of Source's forward pass." if paced else "",
-        "Offline, a method sees all images before any is scored; it is never ranked against online ones.",
+        f"Offline, a method sees all images{there} before any is scored; it is never ranked against online "
+        "ones.",
     )
     return Sheet("protocols", caption, footer, heads, groups, wide=True)
 

@@ -8,7 +8,7 @@ from ttabench_reports.evidence.places import places_of_table, untested
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line
 from ttabench_reports.tables.families import across
-from ttabench_reports.tables.table import LABEL, LEGEND, Row, Table, legend_of
+from ttabench_reports.tables.table import LABEL, LEGEND, NOT_HELD_OUT, OFFLINE, Row, Table, legend_of
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN
 from ttabench_reports.words.notes import Notes
@@ -23,10 +23,11 @@ class TableNotes:
 
     def __init__(self) -> None:
         self._notes = Notes()
+        self._legend = dict(LEGEND)
 
     @property
     def texts(self) -> dict[str, str]:
-        return LEGEND | self._notes.texts
+        return self._legend | self._notes.texts
 
     def of(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
         """(mark, meaning) of the flags that these rows carry, and of all letters."""
@@ -57,7 +58,10 @@ class TableNotes:
 
     def of_row(self, row: Row) -> str:
         """The marks that are about a whole row."""
-        return "".join(legend_of([row])) + self.letters(row, LABEL)
+        legend = legend_of([row])
+        if legend.get(OFFLINE) == NOT_HELD_OUT:  # which is also true of the rows without held-out images
+            self._legend[OFFLINE] = NOT_HELD_OUT
+        return "".join(legend) + self.letters(row, LABEL)
 
     def of_mean(self, row: Row, table: Table) -> str:
         """The letters that are about its mean, where that is ranked."""

@@ -24,6 +24,7 @@ LEGEND = {
     STALE: "stale: measured with other code than is installed",
     PUBLISHED: "published, not measured here; the setting is the same as far as it is stated",
 }
+NOT_HELD_OUT = "offline: sees all unlabelled test images that are not held out before any is scored"
 LABEL = ""  # the "column" of a row's label, for footnotes that are about the whole row
 
 
@@ -151,8 +152,11 @@ class Row:
 
 def legend_of(rows: Iterable[Row]) -> dict[str, str]:
     """The flags that these rows carry, with their meaning."""
-    carried = {flag for row in rows for flag in row.flags}
-    return {flag: text for flag, text in LEGEND.items() if flag in carried}
+    flagged = [row for row in rows if row.flags]
+    carried = {flag for row in flagged for flag in row.flags}
+    held_out = any(row.offline and row.about["held_out"] for row in flagged)
+    legend = LEGEND | ({OFFLINE: NOT_HELD_OUT} if held_out else {})
+    return {flag: text for flag, text in legend.items() if flag in carried}
 
 
 def with_stream(difference: str, stream: str) -> str:

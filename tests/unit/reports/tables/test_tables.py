@@ -351,6 +351,26 @@ def test_an_increase_over_source_with_other_seeds_is_said(
     assert (OTHER_SEEDS in tent.remarks.get("", ())) is said
 
 
+def test_an_offline_method_does_not_see_the_images_that_are_held_out() -> None:
+    everything = cells(("source", "quantile"), ("cct",))
+    held_out = everything.assign(held_out=0.5)
+    for frame, seen in (
+        (everything, "all unlabelled test images before any"),
+        (held_out, "all unlabelled test images that are not held out before any"),
+        (pd.concat([everything, held_out]), "all unlabelled test images that are not held out before any"),
+    ):
+        report = Report(frame)
+        console = Console(file=io.StringIO(), width=300)
+        console.print(terminal.render(frame))
+        sheet = sheets_of_means.summary(report)
+        footer = sheet_of_methods.protocols(report).footer
+        said = {"†": f"offline: sees {seen} is scored"}
+        assert dict(sheet.used_notes)["†"] == said["†"]
+        assert f"† {said['†']}" in console.file.getvalue()
+        assert ("Offline, a method sees all images that are not held out" in footer) is ("held" in seen)
+        assert said["†"] in means_of(report.tables)["notes"].iloc[-1]
+
+
 def test_a_seed_that_never_ran_is_said_too() -> None:
     frame = cells(seeds=(0, 1))
     frame = frame[~where(frame, arch="cct", method="tent", corruption="fog", seed=1)]
