@@ -12,6 +12,7 @@ from statistics import median
 import pytest
 from rich.console import Console
 
+from tests.cases import each
 from tests.unit.stored_results import CELL
 from ttabench.cell.protocol import Protocol
 from ttabench.cli._table import pairs, say
@@ -146,7 +147,7 @@ def test_what_is_not_known_does_not_count() -> None:
 
 
 def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep() -> None:
-    assert set(typical_costs.PER_PASS) == set(method_names()) - NEW
+    assert set(typical_costs.PER_PASS) == set(method_names()) - NEW - {"stack"}
     offline = replace(CELL, method="quantile", label="quantile", config=(("epochs", 10),))
     costly = replace(offline, protocol=Protocol(mode="offline"))
     assert typical_costs.passes(offline) == 0  # online
@@ -156,6 +157,29 @@ def test_every_method_has_a_usual_cost_and_costly_ones_are_named_before_a_sweep(
     assert note.startswith("quantile: about 38 times Source, on the networks of the reference results. ")
     assert typical_costs.note_on_costs([replace(CELL, method="tent", label="tent")]) == ""
     assert typical_costs.typical_ratio(replace(CELL, method="mine", label="mine")) is None
+
+
+@each(
+    ("second", "protocol", "ratio"),
+    [
+        ("bn_stats", Protocol(mode="offline"), 10 * 3.8 + 1.2),
+        ("shot", Protocol(mode="offline"), 10 * 3.8 + 15 * 3.2),
+        ("shot", Protocol(mode="offline", epochs=2), 2 * 3.8 + 2 * 3.2),
+        ("cotta", Protocol(), 3.8 + 35.0),
+    ],
+)
+def test_two_methods_that_are_joined_take_what_both_take(
+    second: str, protocol: Protocol, ratio: float
+) -> None:
+    config = (("first", "quantile"), ("second", second))
+    cell = replace(CELL, method="stack", label="stack", config=config, protocol=protocol)
+    assert typical_costs.typical_ratio(cell) == pytest.approx(ratio)
+
+
+def test_a_method_of_a_user_whose_settings_are_called_so_joins_none() -> None:
+    cell = replace(CELL, method="mine", config=(("first", "tent"), ("second", 3)))
+    assert typical_costs.typical_ratio(replace(cell, protocol=Protocol(mode="offline"))) is None
+    assert typical_costs.passes(replace(cell, protocol=Protocol(mode="offline", epochs=4))) == 4
 
 
 def test_the_page_about_time_has_the_same_costs() -> None:
