@@ -62,7 +62,7 @@ def _pixels(images: Any) -> NDArray[np.uint8]:
         what = f"of shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         raise UserError(f"a batch of images is {what}; expected a tensor (b, 3, H, W) in [0, 1].")
     pixels = images.detach().cpu()
-    if pixels.dtype != torch.uint8:
+    if pixels.dtype != torch.uint8 and pixels.numel():
         steps = pixels.double() * 255
         whole = steps.round()
         if not (whole.min() >= 0 and whole.max() <= 255 and (steps - whole).abs().max() < ROUNDING):
@@ -70,8 +70,8 @@ def _pixels(images: Any) -> NDArray[np.uint8]:
                 "images do not have pixels of 8 bits in [0, 1]: leave out Normalize, and give mean= and std= "
                 "to ttabench.adapt; resize and crop before ToTensor, not after it."
             )
-        pixels = whole.to(torch.uint8)
-    return np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
+        pixels = whole
+    return np.ascontiguousarray(pixels.to(torch.uint8).permute(0, 2, 3, 1).numpy())
 
 
 def _labels(labels: Any, count: int, classes: int) -> NDArray[np.int64]:

@@ -36,6 +36,9 @@ def check_scored(data: Labelled, protocol: Protocol, classes: int) -> None:
     count = min(protocol.limit or len(data), len(data))
     if not len(data):
         raise UserError("there are no images to score.")
+    if not data.images.size:
+        height, width = data.images.shape[1:3]
+        raise UserError(f"images are {width}×{height} pixels; expected at least one pixel.")
     if protocol.limit > len(data):
         raise UserError(f"limit={protocol.limit}, but there are {len(data)} images; leave it out for all.")
     if protocol.held_out and not 0 < round(protocol.held_out * count) < count:

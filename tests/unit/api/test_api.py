@@ -270,6 +270,8 @@ def test_a_score_is_that_of_the_sweep(net: nn.Module) -> None:
         (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, 10], {}, "labels are from 0 to 10; the network"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0, 1, 2, -1], {}, "labels are from -1 to 2; the network"),
         (np.zeros((0, 32, 32, 3), np.uint8), np.zeros(0, int), {}, "there are no images to score"),
+        (np.zeros((4, 0, 0, 3), np.uint8), [0] * 4, {}, "images are 0×0 pixels; expected at least one"),
+        (np.zeros((4, 0, 32, 3), np.uint8), [0] * 4, {}, "images are 32×0 pixels"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batchsize": 2}, "did you mean 'batch_size'"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": "2"}, "wrong type: batch_size='2'"),
         (np.zeros((4, 32, 32, 3), np.uint8), [0] * 4, {"batch_size": 2.5}, "wrong type: batch_size=2.5"),
