@@ -77,7 +77,9 @@ ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-class _ArraysOnly(pickle.Unpickler):
+class _ArraysOnly(pickle._Unpickler):
+    """The one in Python: that in C takes up to 64 GiB for ten bytes that number what was read very highly."""
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return ALLOWED[module, name]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +125,33 @@ def test_no_pickle_at_all_is_one_clear_sentence(tmp_path: Path, content: bytes) 
     (tmp_path / "batch").write_bytes(content)
     with pytest.raises(UserError, match=r"not a CIFAR batch|a CIFAR batch is a dictionary|refused"):
         load_batch(tmp_path / "batch")
+
+
+LARGE = 1 << 36  # 64 GiB
+
+
+@each(
+    "content",
+    [
+        b"\x80\x04}\x8e" + struct.pack("<Q", LARGE) + b"bytes",
+        b"\x80\x04}\x8d" + struct.pack("<Q", LARGE) + b"text",
+        b"\x80\x05}\x96" + struct.pack("<Q", LARGE) + b"bytearray",
+        b"\x80\x04\x95" + struct.pack("<Q", LARGE) + b"}.",
+        b"\x80\x02}r" + struct.pack("<I", 1 << 24) + b".",  # a place far up in the list of what was read
+    ],
+)
+def test_what_claims_to_be_large_takes_no_memory(tmp_path: Path, content: bytes) -> None:
+    """The last one of ten bytes, with the highest number, took 64 GiB."""
+    (tmp_path / "batch").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with suppress(UserError):
+            load_batch(tmp_path / "batch")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Of what is claimed, Python asks the system for memory that it never touches.
+    assert peak < 1 << 20 or peak > LARGE
 
 
 def test_channels_and_rows_keep_their_places(tmp_path: Path) -> None:
