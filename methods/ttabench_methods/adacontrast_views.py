@@ -16,8 +16,6 @@ from torch.nn.functional import conv2d, pad
 
 from ttabench_methods.colour import hue
 
-__all__ = ["mirrored", "strong_view"]
-
 REACH = 6  # pixels on each side of the blur: three standard deviations of the widest
 
 

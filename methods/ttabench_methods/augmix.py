@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["augmix"]
-
 CHAINS, DEPTH = 3, 3
 LEVELS = 256  # of a pixel, where an operation counts in bytes
 FILL = (128 / 255, 0.0, 0.0)  # pixels uncovered by rotations and shifts

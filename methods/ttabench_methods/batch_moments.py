@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["batch_moments"]
-
 CHUNK = 1 << 17  # values processed together on a CPU, so that they fit into its cache
 
 

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot, pad
 
-__all__ = ["nearest_centroid"]
-
 
 def nearest_centroid(features: Tensor, p: Tensor, least: int = 0) -> Tensor:
     """Pseudo-labels (Eqs. 4–6) of features (n, k) with softmax outputs (n, C): (n,) int64.

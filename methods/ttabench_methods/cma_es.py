@@ -21,8 +21,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["CMAES"]
-
 
 def strategy_weights(count: int) -> tuple[Tensor, float, float]:
     """w_i (count,), positive ones summing to 1 and negative ones to −1, and μ_eff of both kinds (49, 8)."""

@@ -10,8 +10,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["colour_jitter", "uniform"]
-
 
 def uniform(low: float, high: float) -> float:
     """One draw of U(low, high)."""

@@ -17,8 +17,6 @@ from torch.nn.functional import grid_sample
 
 from ttabench_methods.colour import colour_jitter, uniform
 
-__all__ = ["View", "random_view"]
-
 View = Callable[[Tensor], Tensor]
 
 MARGIN = 2  # pixels beyond the image that the 5 × 5 blur uses

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 
 from ttabench import nn as tta
 
-__all__ = ["describe", "learn_extractor", "train_features"]
-
 
 def learn_extractor(model: tta.Classifier) -> dict[str, nn.Parameter]:
     """The parameters of the feature extractor by name; they now require gradients."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["CSTU", "HUS", "PBRS", "Item", "Memory"]
-
 
 @dataclass(slots=True, eq=False)
 class Item:

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from ttabench import nn as tta
 from ttabench.errors import UserError
 
-__all__ = ["Prompted", "blocks_of"]
-
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The transformer's blocks. Raises UserError where there are none."""

@@ -15,8 +15,6 @@ from torch.nn.functional import grid_sample
 from ttabench import nn as tta
 from ttabench_methods.colour import colour_jitter, uniform
 
-__all__ = ["reflected_view"]
-
 
 @torch.no_grad()
 def reflected_view(x: Tensor) -> Tensor:

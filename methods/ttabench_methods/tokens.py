@@ -15,8 +15,6 @@ from ttabench import nn as tta
 from ttabench.errors import UserError
 from ttabench_methods.prompts import blocks_of
 
-__all__ = ["ClassAttention", "KeptTokens"]
-
 SOFTMAX = ("_softmax", "_safe_softmax")
 FUSED = "_scaled_dot_product"  # the beginning of the names of attention in one operation
 

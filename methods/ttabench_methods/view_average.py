@@ -11,8 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from ttabench_methods.cotta_views import View
 
-__all__ = ["average_over_views"]
-
 # Images per forward pass over several views. On a CPU, fewer calls save less than larger activations cost.
 IMAGES_PER_FORWARD = 512
 IMAGES_PER_FORWARD_CPU = 16

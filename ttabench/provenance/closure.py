@@ -15,8 +15,6 @@ from functools import cache
 
 from ttabench.provenance.definitions import ANY, BODY, Definition
 
-__all__ = ["BODY", "OWN_TEXT", "WHOLE", "Graph", "Module", "Node", "Reached", "closure"]
-
 Node = tuple[str, str, str]
 """A module, a definition in it ("" for the other statements, "*" for the whole module, "=" for
 its text alone), and a member of it."""

@@ -8,7 +8,8 @@ from functools import cache, partial
 from typing import Any
 
 from ttabench.cell.subset_names import drawn_from
-from ttabench.provenance.closure import BODY, OWN_TEXT, WHOLE, Graph, Module, Node, Reached, closure
+from ttabench.provenance.closure import OWN_TEXT, WHOLE, Graph, Module, Node, Reached, closure
+from ttabench.provenance.definitions import BODY
 from ttabench.provenance.module_facts import absolute, keep
 from ttabench.provenance.modules import (
     OWN,

@@ -18,8 +18,6 @@ from torch import Tensor
 
 from .geometric import unit_sum
 
-__all__ = ["Bank", "StreamBank", "best_beta", "control_variate", "cosines"]
-
 
 def control_variate(a: Tensor, s: Tensor, mean_s: Tensor, beta: float | Tensor = 1.0) -> Tensor:
     """a + β(S − s) (Section 4.2): `a`, `s` are batch means of h, now and at the snapshot; S is `mean_s`."""

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from ttabench.method import Count, Natural, NonNegative, Positive, Range, UnitInterval
 
-__all__ = ["QuantileConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileConfig:

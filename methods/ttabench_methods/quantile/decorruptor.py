@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-__all__ = ["SIZES", "Decorruptor"]
-
 
 class Size(NamedTuple):
     """The size of a decorruptor.

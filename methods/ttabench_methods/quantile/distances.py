@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .separable import Separable
 
-__all__ = ["DISTANCES", "MMD", "Moments", "SlicedWasserstein"]
-
 
 class Moments:
     """‖mean − mean_source‖² + ‖std − std_source‖², divided by k. h(x) = (x, x²), around the source's mean."""

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["quantile_index", "quantile_loss", "unit_sum"]
-
 _PAIRS = 1 << 18  # point–sample pairs at a time: 1 MB per matrix
 _CLOSE = 1 << 12  # close pairs at a time, with one vector for each
 

@@ -13,8 +13,6 @@ from .config import QuantileConfig
 from .geometric import quantile_index
 from .sampling import ByClass, high_confidence_uniform
 
-__all__ = ["Matching"]
-
 
 class Matching:
     """The points f(x_r), the source's indices u_r there, and the loss of estimated indices (Section 4.1).

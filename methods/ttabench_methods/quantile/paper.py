@@ -11,8 +11,6 @@ from ttabench.method import Count, NonNegative, Positive, UnitInterval
 from .config import QuantileConfig
 from .method import Quantile
 
-__all__ = ["QuantilePaper", "QuantilePaperConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantilePaperConfig(QuantileConfig):

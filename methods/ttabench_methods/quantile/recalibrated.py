@@ -35,8 +35,6 @@ from ttabench_methods.aqr import AQR, levels, recalibrate
 from .config import QuantileConfig
 from .method import Quantile
 
-__all__ = ["RecalibratedQuantile", "recalibration"]
-
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 

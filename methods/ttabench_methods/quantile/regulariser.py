@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["channel_penalty"]
-
 
 def channel_penalty(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """‖mean(x) − mean‖² + ‖std(x) − std‖² over the C channels of a batch (B, C, H, W)."""

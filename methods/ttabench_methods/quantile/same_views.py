@@ -17,8 +17,6 @@ from ttabench.nn import widen
 
 from .matching import Matching
 
-__all__ = ["Views", "shifted"]
-
 STEPS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))  # pixels down and right
 # Mirroring is a symmetry if the quantile loss of the mirror images is at most this many times that of the
 # images. It is 1.0 to 1.5 times on clean and corrupted CIFAR-10, and 4 to 37 times on digits.

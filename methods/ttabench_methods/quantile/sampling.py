@@ -7,8 +7,6 @@ from torch import Tensor
 
 from ttabench.nn import Classifier
 
-__all__ = ["ByClass", "high_confidence_uniform"]
-
 
 def high_confidence_uniform(logits: Tensor, per_class: int, keep: float = 0.5) -> Tensor:
     """Positions of class-balanced, confidently classified samples, from the classifier's own logits (n, C).

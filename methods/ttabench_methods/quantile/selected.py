@@ -31,8 +31,6 @@ from ttabench.method import Batches, Count, Positive, SourceData
 from .config import QuantileConfig
 from .method import Quantile
 
-__all__ = ["SelectedQuantile", "SelectedQuantileConfig"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedQuantileConfig(QuantileConfig):

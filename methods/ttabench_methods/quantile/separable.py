@@ -19,8 +19,6 @@ from torch import Tensor
 from .bank import control_variate, mean_unit
 from .matching import Matching
 
-__all__ = ["Indices", "Separable", "Snapshot"]
-
 
 class Separable(Protocol):
     """A loss of the features z (n, k) of decorrupted images; it knows those of the source."""

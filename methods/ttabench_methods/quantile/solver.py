@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["check_loss", "geometric_quantile"]
-
 _ELEMENTS = 1 << 20  # elements of a matrix at a time (8 MB), or of one sample if it has more
 
 

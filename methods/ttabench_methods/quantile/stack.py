@@ -40,8 +40,6 @@ from ttabench_methods.tent import Tent
 from .method import Quantile
 from .paper import QuantilePaper
 
-__all__ = ["Stack", "StackConfig"]
-
 FIRST: dict[str, type[Quantile]] = {"quantile": Quantile, "quantile_paper": QuantilePaper}
 SECOND: dict[str, type[Method[Any]]] = {
     "bn_stats": BNStats, "cotta": CoTTA, "deyo": DeYO, "lame": LAME, "roid": ROID, "rotta": RoTTA, "sar": SAR,

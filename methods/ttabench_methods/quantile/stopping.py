@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from torch import nn
 
-__all__ = ["EarlyStopping"]
-
 # The last epoch is kept without computing its exact loss if there were SEVERAL epochs, so that the learning
 # rate is low and the estimate accurate, and if its decrease is at least this share (MOST) of the greatest
 # one.

@@ -31,8 +31,6 @@ from .paper import QuantilePaper, QuantilePaperConfig
 from .separable import Indices, Separable, Snapshot
 from .stopping import EarlyStopping
 
-__all__ = ["QuantileStrict", "QuantileStrictConfig"]
-
 Estimate = Callable[[Tensor], Tensor]
 
 

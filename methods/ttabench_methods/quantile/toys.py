@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from .geometric import quantile_index, quantile_loss
 
-__all__ = ["Example", "Matching", "match", "rotation", "six_blobs", "two_moons", "wasserstein"]
-
 
 @dataclass(frozen=True)
 class Example:

@@ -37,7 +37,7 @@ from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.models.trained_model import TrainedModel
 from ttabench.provenance import forget, roots
-from ttabench.provenance.closure import BODY
+from ttabench.provenance.definitions import BODY
 from ttabench.provenance.executed import Executed
 from ttabench.provenance.operations import Operations
 from ttabench.provenance.shown_definitions import functions_of, node_of

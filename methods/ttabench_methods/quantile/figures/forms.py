@@ -6,8 +6,6 @@ from ttabench.errors import unknown
 from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile.strict import QuantileStrict
 
-__all__ = ["FORMS", "form"]
-
 FORMS: dict[str, type[Quantile]] = {each.name: each for each in (Quantile, QuantilePaper, QuantileStrict)}
 
 

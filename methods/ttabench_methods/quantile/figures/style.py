@@ -13,9 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-__all__ = ["BLACK", "BLUE", "CLASSES", "COLUMN", "GREEN", "GREY", "VERMILION", "Array", "Labels"]
-__all__ += ["arrow", "colours", "corrected", "key", "plane", "source"]
-
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
