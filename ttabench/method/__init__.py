@@ -8,24 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ttabench.method.contract import (
-        SOURCE_DATA,
-        Architecture,
-        Batches,
+    from ttabench.classifier import Architecture
+    from ttabench.method.contract import SOURCE_DATA, Batches, Method, Needs, NoConfig, Paper, SourceData
+    from ttabench.method.foreign import Foreign
+    from ttabench.method.ranges import (
         Count,
-        Method,
         Momentum,
         Natural,
-        Needs,
-        NoConfig,
         NonNegative,
-        Paper,
         Positive,
         Range,
-        SourceData,
         UnitInterval,
     )
-    from ttabench.method.foreign import Foreign
 
 __all__ = [
     "SOURCE_DATA",
@@ -52,4 +46,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ttabench.method' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(f"ttabench.method.{'foreign' if name == 'Foreign' else 'contract'}"), name)
+    homes = (import_module(f"ttabench.method.{home}") for home in ("contract", "ranges", "foreign"))
+    return next(getattr(home, name) for home in homes if hasattr(home, name))

@@ -17,39 +17,11 @@ import torch
 from torch import Tensor
 
 from ttabench.classifier import Architecture, Classifier
-from ttabench.method.ranges import (
-    Count,
-    Momentum,
-    Natural,
-    NonNegative,
-    Positive,
-    Range,
-    UnitInterval,
-    check_ranges,
-)
+from ttabench.method.ranges import check_ranges
 from ttabench.method.saved_state import Saved
 
 PREPRINTS = ("arxiv", "preprint")
 JOURNALS = ("IJCV", "JMLR", "Neural Networks", "Pattern Recognition", "TIP", "TMLR", "TNNLS", "TPAMI")
-
-__all__ = [
-    "SOURCE_DATA",
-    "Architecture",
-    "Batches",
-    "Count",
-    "Method",
-    "Momentum",
-    "Natural",
-    "Needs",
-    "NoConfig",
-    "NonNegative",
-    "Paper",
-    "Positive",
-    "Range",
-    "SourceData",
-    "UnitInterval",
-]
-
 
 # The unlabelled source data that a method may see, from least to most: nothing; statistics, such as moments,
 # quantiles or sorted entropies; features; images. Each kind includes the previous ones.
