@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from ttabench_reports.compare.card_differences import Difference, differences
 from ttabench_reports.compare.comparison import Comparison, compare
-from ttabench_reports.compare.diff import Diff, diff, diff_json, render_diff
+from ttabench_reports.compare.diff import diff, diff_json, render_diff
 from ttabench_reports.compare.machine import as_json, github, junit
 from ttabench_reports.compare.side_by_side import side_by_side
-from ttabench_reports.compare.sides import Side, side
 from ttabench_reports.compare.terminal import render
 from ttabench_reports.compare.verdicts import Bounds
 
 __all__ = [
     "Bounds",
     "Comparison",
-    "Diff",
-    "Difference",
-    "Side",
     "as_json",
     "compare",
     "diff",
     "diff_json",
-    "differences",
     "github",
     "junit",
     "render",
     "render_diff",
-    "side",
     "side_by_side",
 ]

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ttabench_reports.published.audit import audit
 from ttabench_reports.published.beside import beside
-from ttabench_reports.published.catalog import COLUMNS, Publication, catalog, load, publications
+from ttabench_reports.published.catalog import COLUMNS, catalog, load, publications
 
-__all__ = ["COLUMNS", "Publication", "audit", "beside", "catalog", "load", "publications"]
+__all__ = ["COLUMNS", "beside", "catalog", "load", "publications"]
