@@ -1,7 +1,5 @@
 """Where the names of the public Python interface are defined."""
 
-from __future__ import annotations
-
 HOMES = {
     "Adapted": "api.adapted",
     "Classifier": "classifier",

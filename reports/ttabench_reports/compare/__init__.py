@@ -1,7 +1,5 @@
 """What moved between two sets of results, and what may have moved it: a gate on accuracy for CI."""
 
-from __future__ import annotations
-
 from ttabench_reports.compare.comparison import Comparison, compare
 from ttabench_reports.compare.diff import diff, diff_json, render_diff
 from ttabench_reports.compare.machine import as_json, github, junit

@@ -1,7 +1,5 @@
 """The tables of the quantile-matching paper, ours beside the paper's: one page, CSV and LaTeX."""
 
-from __future__ import annotations
-
 from ttabench_reports.paper.write import write
 
 __all__ = ["write"]

@@ -3,8 +3,6 @@
 ``sources.toml`` says what each file holds and under which setting it was measured.
 """
 
-from __future__ import annotations
-
 from ttabench_reports.published.beside import beside
 from ttabench_reports.published.catalog import COLUMNS, catalog, load, publications
 

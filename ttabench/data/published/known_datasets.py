@@ -5,8 +5,6 @@ torchvision, TensorFlow Datasets and TorchUncertainty repeat. Where no checksum 
 empty.
 """
 
-from __future__ import annotations
-
 from ttabench.data.published import cifar_facts, imagenet_facts
 
 PUBLISHED = {facts.name: facts for facts in (*cifar_facts.DATASETS, *imagenet_facts.DATASETS)}

@@ -1,7 +1,5 @@
 """MD5 checksums of the files inside the CIFAR archives, as torchvision and TorchUncertainty list them."""
 
-from __future__ import annotations
-
 CLEAN = {
     "cifar-10-batches-py": {
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
