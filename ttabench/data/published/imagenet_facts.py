@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from ttabench.data.published.description import Archive, PublishedDataset, zenodo
 
@@ -84,10 +85,11 @@ IMAGENET_C = PublishedDataset(
 )
 
 
-def _natural_imagenet(name: str, archive: Archive, shifted: int, classes: int) -> PublishedDataset:
-    """A natural shift of ImageNet."""
+def _natural_imagenet(name: str, url: str, shifted: int, classes: int, **archive: Any) -> PublishedDataset:
+    """A natural shift of ImageNet. Its archive is called as its address ends, where `archive` has no name."""
+    whole = Archive(**({"file": url.rpartition("/")[2], "urls": (url,)} | archive))
     return replace(
-        IMAGENET_C, name=name, layout="natural", corrupted_folder=archive.folder, archives=(archive,),
+        IMAGENET_C, name=name, layout="natural", corrupted_folder=whole.folder, archives=(whole,),
         shifted=shifted, shifted_classes=classes,
     )  # fmt: skip
 
@@ -96,60 +98,30 @@ VAISHAAL = "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main"
 BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
 
 IMAGENET_R = _natural_imagenet(
-    "imagenet-r",
-    Archive(
-        file="imagenet-r.tar",
-        urls=(f"{BERKELEY}/imagenet-r.tar",),
-        folder="imagenet-r",
-        size=2_191_079_936,
-        md5="a61312130a589d0ca1a8fca1f2bd3337",
-        sha256="18c6bf493b39a0d975d48e587437f562caab9c52ae6327dcfa9dd8eb54aa1b52",
-    ),
-    shifted=30_000,
-    classes=200,
-)
+    "imagenet-r", f"{BERKELEY}/imagenet-r.tar", 30_000, 200, folder="imagenet-r", size=2_191_079_936,
+    md5="a61312130a589d0ca1a8fca1f2bd3337",
+    sha256="18c6bf493b39a0d975d48e587437f562caab9c52ae6327dcfa9dd8eb54aa1b52",
+)  # fmt: skip
 
 IMAGENET_A = _natural_imagenet(
-    "imagenet-a",
-    Archive(
-        file="imagenet-a.tar",
-        urls=(f"{BERKELEY}/imagenet-a.tar",),
-        folder="imagenet-a",
-        size=687_552_512,
-        md5="c3e55429088dc681f30d81f4726b6595",
-        sha256="3bb3632277e6ba6392ea64c02ddbf4dd2266c9caffd6bc09c9656d28f012589e",
-    ),
-    shifted=7_500,
-    classes=200,
-)
+    "imagenet-a", f"{BERKELEY}/imagenet-a.tar", 7_500, 200, folder="imagenet-a", size=687_552_512,
+    md5="c3e55429088dc681f30d81f4726b6595",
+    sha256="3bb3632277e6ba6392ea64c02ddbf4dd2266c9caffd6bc09c9656d28f012589e",
+)  # fmt: skip
 
 IMAGENET_V2 = _natural_imagenet(
-    "imagenet-v2",
-    Archive(
-        file="imagenetv2-matched-frequency.tar.gz",
-        urls=(f"{VAISHAAL}/imagenetv2-matched-frequency.tar.gz",),
-        folder="imagenetv2-matched-frequency-format-val",
-        size=1_264_079_360,
-        sha256="f0c37fdf925916b19ea1323cd9a2208cdb6959ba2c32eef2a7fc393835c9ca7c",
-    ),
-    shifted=10_000,
-    classes=1_000,
-)
+    "imagenet-v2", f"{VAISHAAL}/imagenetv2-matched-frequency.tar.gz", 10_000, 1_000,
+    folder="imagenetv2-matched-frequency-format-val", size=1_264_079_360,
+    sha256="f0c37fdf925916b19ea1323cd9a2208cdb6959ba2c32eef2a7fc393835c9ca7c",
+)  # fmt: skip
 """The "matched frequency" set."""
 
 IMAGENET_SKETCH = _natural_imagenet(
     "imagenet-sketch",
-    Archive(
-        file="ImageNet-Sketch.zip",
-        urls=("https://drive.google.com/u/0/uc?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download",),
-        folder="ImageNet-Sketch",
-        inside="sketch",
-        size=7_593_573_012,
-        sha256="4d3ce6b82a7c48aabf14aeac105eb533e75707f152cc858f55bfc022031a72ed",
-    ),
-    shifted=50_889,
-    classes=1_000,
-)
+    "https://drive.google.com/u/0/uc?id=1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA&export=download", 50_889, 1_000,
+    file="ImageNet-Sketch.zip", folder="ImageNet-Sketch", inside="sketch", size=7_593_573_012,
+    sha256="4d3ce6b82a7c48aabf14aeac105eb533e75707f152cc858f55bfc022031a72ed",
+)  # fmt: skip
 """Google Drive may send a web page for a file of this size: then it has to be downloaded in a browser."""
 
 DATASETS = (TINYIMAGENET_C, IMAGENET_C, IMAGENET_V2, IMAGENET_R, IMAGENET_A, IMAGENET_SKETCH)
