@@ -137,11 +137,7 @@ def _check_minibatch(choice: MethodChoice) -> None:
 def _check_protocol(grid: Grid) -> None:
     """Raises UserError for a protocol that no method supports; `plan` checks again for each method."""
     try:
-        Protocol(
-            batch_size=grid.batch_size or 1, order=grid.order, reset=grid.reset_in_force,
-            contamination=grid.contamination, held_out=grid.held_out, limit=grid.limit,
-            precision=grid.precision, stream=split_baseline(grid.stream)[0], pace=grid.pace,
-        )  # fmt: skip
+        Protocol(**grid.of_protocol, batch_size=grid.batch_size or 1, stream=split_baseline(grid.stream)[0])
     except ValueError as problem:
         raise UserError(f"{problem}.") from None
     if grid.mode == "offline" and (grid.stream or grid.pace):

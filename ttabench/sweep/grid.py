@@ -96,6 +96,12 @@ class Grid:
         """The reset that is given; else continual for a long stream, and per_corruption without one."""
         return self.reset or ("continual" if self.stream else "per_corruption")
 
+    @property
+    def of_protocol(self) -> dict[str, Any]:
+        """The fields of a protocol that all of its methods share, but for the stream."""
+        shared = ("order", "contamination", "held_out", "limit", "precision", "pace")
+        return {"reset": self.reset_in_force, **{name: getattr(self, name) for name in shared}}
+
     def to_json(self, *, whole: bool = False) -> dict[str, Any]:
         """The fields as JSON values; later ones only if they are set, unless `whole`.
 

@@ -298,17 +298,11 @@ def _protocol(choice: MethodChoice, num_classes: int, shifts: Shifts) -> Protoco
     mode = "online" if _cannot_be_reset(choice) else choice.mode
     try:
         return Protocol(
+            **grid.of_protocol,
             mode=mode,
             batch_size=grid.batch_size or choice.cls.native_batch_size(num_classes, mode),
             epochs=grid.epochs if mode == "offline" else 0,
-            order=grid.order,
-            reset=grid.reset_in_force,
-            contamination=grid.contamination,
-            held_out=grid.held_out,
-            limit=grid.limit,
-            precision=grid.precision,
             stream=str(shifts.stream or ""),
-            pace=grid.pace,
         )
     except ValueError as problem:
         raise UserError(f"{choice.cls.name}: {problem}.") from None
