@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -205,24 +205,11 @@ def _parsed(line: bytes) -> _Line:
 NONE = Attestations()
 
 
-def append(
-    folder: Path,
-    *,
-    way: str,
-    seed: int,
-    environment: Mapping[str, Any],
-    same: Sequence[tuple[str, str, str]],
-    refused: Sequence[tuple[str, str, str, str]],
-    cells: Sequence[tuple[str, str]],
-    operations: Sequence[tuple[str, str]],
-    executed: Sequence[str],
-    accepted: Sequence[str],
-    shown_on: Mapping[str, Any],
-    written: float,
-) -> None:
-    """Add a line, after those that other processes add. Raises UserError where it cannot be written.
+def append(folder: Path, **facts: Any) -> None:
+    """Add a line of these facts, after those that other processes add. Raises UserError where that fails.
 
     way       how the cells showed it.
+    seed      of the draw.
     same      (code of results, code that gives the same numbers, stratum).
     refused   the same where the numbers disagree, with how they do.
     cells     (id, digest of the stored bits) of the cells that ran.
@@ -230,17 +217,12 @@ def append(
     executed  the changed definitions that ran.
     accepted  branches of the old code that did not.
     environment, shown_on  of the results, and of the process that ran the cells.
+    written   when, in seconds since 1970.
     """
-    line = encode({
-        "kind": "attestation", "way": way, "seed": seed, "environment": dict(environment), "same": list(same),
-        "refused": list(refused), "cells": list(cells), "operations": list(operations),
-        "executed": list(executed), "accepted": list(accepted), "shown_on": dict(shown_on),
-        "written": written,
-    })  # fmt: skip
     path = folder / FILE
     with WorkClaims(folder, "attest") as claims, claims.alone("attest"), writing(path):
         before = _whole_lines(read_plain(path)) if path.exists() else b""
-        replace_file(path, before + line)
+        replace_file(path, before + encode({"kind": "attestation", **facts}))
 
 
 def _whole_lines(text: bytes) -> bytes:
