@@ -41,6 +41,7 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import local
 from ttabench.store import Store
 from ttabench.sweep.agenda import make_groups, plan_rows
@@ -85,7 +86,7 @@ def sweep(cells: Sequence[Planned], out: Path, workers: int) -> list[Came]:
     """Run planned cells."""
     shutil.rmtree(out, ignore_errors=True)
     store = Store.create(out, {"made": "for a benchmark"})
-    units = make_groups([item.cell for item in cells], cells, store, "cpu", workers)
+    units = make_groups([item.cell for item in cells], cells, CellGroup((), store.root.absolute()), workers)
     came = []
     with WorkClaims(out, "sweep") as claims:
         for event in run(units, store, local.run, workers, claims=claims, start={}):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
-from ttabench.data.catalog import opened_folders
 from ttabench.run.cell_group import CellGroup, Chain
 from ttabench.store import Record, Store
 from ttabench.store.columns import COSTLY_SCORES
@@ -69,34 +68,20 @@ def lacks_scores(record: Record) -> bool:
 
 
 def make_groups(
-    todo: Sequence[Cell],
-    planned: Sequence[Planned],
-    store: Store,
-    device: str,
-    workers: int = 1,
-    *,
-    device_memory: int = 0,
-    scores: str = "cheap",
-    begun: Mapping[str, int] | None = None,
-    command: tuple[str, ...] = (),
-    per_gpu: int = 0,
-    recompute: bool = False,
+    todo: Sequence[Cell], planned: Sequence[Planned], like: CellGroup, workers: int = 1
 ) -> list[CellGroup]:
     """Groups of cells of one classifier and dataset; the first ones are large, the last ones single cells.
 
     A group takes a fixed part of what is left for each worker, as in guided self-scheduling (Polychronopoulos
-    and Kuck, 1987), so that all workers have work until the end whatever a cell takes. `device_memory`
-    is in bytes; 0 = no limit. `begun` is the results folder before `todo` was made from it, see
-    :func:`ttabench.store.new_records.sizes`; `command`, `per_gpu` and `recompute` see
-    `CellGroup`.
+    and Kuck, 1987), so that all workers have work until the end whatever a cell takes.
+
+    like   a group without cells: what all groups share.
     """
     of_network: defaultdict[tuple[str, ...], list[Chain]] = defaultdict(list)
     wanted = {cell.cell_id for cell in todo}
     for chain in make_chains(wanted, planned):
         of_network[chain[0].arch, chain[0].checkpoint, chain[0].dataset] += [chain]
     left = sum(len(chain) for chains in of_network.values() for chain in chains)
-    results, sizes = store.root.absolute(), tuple((begun or {}).items())
-    folders = tuple(opened_folders.items())
     groups: list[CellGroup] = []
     for chains in of_network.values():
         start = 0
@@ -108,11 +93,7 @@ def make_groups(
                 end += 1
             part, start, left = tuple(chains[start:end]), end, left - count
             done = frozenset(cell.cell_id for chain in part for cell in chain) - wanted
-            group = CellGroup(
-                part, results, device, device_memory, scores, sizes, command, done, per_gpu, recompute,
-                folders,
-            )  # fmt: skip
-            groups.append(group)
+            groups.append(replace(like, chains=part, done=done))
     return groups
 
 

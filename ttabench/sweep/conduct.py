@@ -13,10 +13,12 @@ from typing import Any
 from rich.console import Console
 
 from ttabench.cell import Cell
+from ttabench.data.catalog import opened_folders
 from ttabench.errors import UserError, counted, printable
 from ttabench.measure.torch_defaults import matrix_products
 from ttabench.method.spelling import split_list
 from ttabench.models.trained_model import note_on_mirrors
+from ttabench.run.cell_group import CellGroup
 from ttabench.run.executors import NO_LIMITS, Engine, open_engine
 from ttabench.run.executors.cluster import logs_of
 from ttabench.run.executors.workers import own_gpu
@@ -128,11 +130,11 @@ def run_cells(
         command: tuple[str, ...] = ()
         if asked and engine.by_command and agenda.todo:
             command = hand_over(asked, options, shard, start, logs, setup.folder)
-        groups = make_groups(
-            agenda.todo, planned, store, engine.device, engine.workers, device_memory=memory,
-            scores=draft.scores, begun=start, command=command, per_gpu=engine.per_gpu,
-            recompute=draft.recompute,
+        like = CellGroup(
+            (), store.root.absolute(), engine.device, memory, draft.scores, tuple(start.items()), command,
+            per_gpu=engine.per_gpu, recompute=draft.recompute, folders=tuple(opened_folders.items()),
         )  # fmt: skip
+        groups = make_groups(agenda.todo, planned, like, engine.workers)
         if begun is None:
             with claims.alone("plan"):
                 store.write_plan(plan_rows(whole), extend=draft.extend)

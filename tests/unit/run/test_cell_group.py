@@ -39,8 +39,9 @@ def cells(base: Cell, seeds: int, archs: tuple[str, ...] = ("cct", "resnet18")) 
     return [replace(base, arch=arch, seed=seed) for arch in archs for seed in range(seeds)]
 
 
-def units(todo: list[Cell], store: Store, workers: int, **needs: float) -> list[CellGroup]:
-    return make_groups(todo, [Planned(cell, "") for cell in todo], store, "cpu", workers, **needs)  # type: ignore[arg-type]
+def units(todo: list[Cell], store: Store, workers: int, **needs: Any) -> list[CellGroup]:
+    like = CellGroup((), store.root.absolute(), **needs)
+    return make_groups(todo, [Planned(cell, "") for cell in todo], like, workers)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 7])
@@ -104,7 +105,7 @@ def test_a_continual_run_stays_whole_and_begins_again(cell: Cell, store: Store) 
         for at, name in enumerate(("fog", "snow"))
     ]
     planned = [Planned(one, "") for one in todo]
-    made = make_groups(todo[1:], planned, store, "cpu", 1)
+    made = make_groups(todo[1:], planned, CellGroup((), store.root))
     assert [one for unit in made for one in unit.cells] == todo  # what comes before a cell runs too
     assert [unit.to_do(chain) for unit in made for chain in unit.chains] == [
         (todo[1],), *((todo[at], todo[at + 1]) for at in (2, 4, 6))
@@ -134,7 +135,7 @@ def test_long_streams_are_runs_of_their_own(cell: Cell, store: Store) -> None:
     ]
     assert {len(chain) for made in units(todo, store, 0) for chain in made.chains} == {1}
     planned = [Planned(one, "") for one in todo]
-    (unit,) = make_groups(todo[1:], planned, store, "cpu", 1)
+    (unit,) = make_groups(todo[1:], planned, CellGroup((), store.root))
     assert unit.chains == ((todo[1],),)  # the other one is stored: it need not run again
 
 
