@@ -58,8 +58,13 @@ def _one(value: Any) -> str:
     """An entry of a list; a compute ratio, ``["tent", 2.0]``, as it is given: ``tent=2``."""
     match value:
         case [str(method), float(ratio)]:
-            return f"{method}={ratio:.12g}"
+            return ratio_text(method, ratio)
     return str(value)
+
+
+def ratio_text(method: str, ratio: float) -> str:
+    """A method's compute ratio as it is given, with every digit: ``tent=2``."""
+    return f"{method}={repr(ratio).removesuffix('.0')}"
 
 
 def union(before: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:

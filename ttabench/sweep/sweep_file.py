@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from ttabench.errors import UserError, shortened, unknown
 from ttabench.method.spelling import parse_method, split_list
 from ttabench.registry import in_groups
+from ttabench.store.sweep_options import ratio_text
 from ttabench.sweep.grid import check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import arch_spelling, stream_as_order
@@ -275,8 +277,7 @@ def to_toml(options: Mapping[str, Any]) -> str:
 
 def _lines(rule: Mapping[str, Any]) -> list[str]:
     if "pace_ratio" in rule:
-        ratios = ",".join(f"{name}={repr(ratio).removesuffix('.0')}" for name, ratio in rule["pace_ratio"])
-        rule = {**rule, "pace_ratio": ratios}
+        rule = {**rule, "pace_ratio": ",".join(starmap(ratio_text, rule["pace_ratio"]))}
     return [f"{'set' if name == 'settings' else name} = {_toml(value)}" for name, value in rule.items()]
 
 

@@ -30,6 +30,7 @@ from ttabench.provenance.staleness import NOT_RECORDED, by_importance, stale_cel
 from ttabench.store import Store, load_frame, new_records
 from ttabench.store.columns import COLUMNS
 from ttabench.store.new_records import NewRecords
+from ttabench.store.sweep_options import differences
 from ttabench.system.checked_lines import decode, encode
 
 SWEEP = {"methods": ["tent"], "limit": 0}
@@ -244,6 +245,10 @@ def test_another_sweep_is_refused_unless_extended(store: Store, result: Result) 
     ) in str(caught.value)
     with pytest.raises(UserError, match=r"--pace-ratio was not given and is now tent=2,sar=3\.1\. Choose"):
         Store.create(store.root, {**SWEEP, "pace_ratio": [["tent", 2.0], ["sar", 3.1]]})
+    near = 3.1 + 2**-50
+    assert differences({"pace_ratio": [["sar", 3.1]]}, {"pace_ratio": [["sar", near]]}) == (
+        f"--pace-ratio was sar=3.1 and is now sar={near}"
+    )
     assert store.sweep() == SWEEP
     both = Store.create(store.root, {"methods": ["eata"], "limit": 0}, extend=True)
     assert both.sweep() == {"methods": ["tent", "eata"], "limit": 0}
