@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -84,7 +84,7 @@ class Adapted(nn.Module):
         """Where the method runs on images. A prediction can need gradients too: MEMO adapts to each image."""
         try:
             with (
-                learning(), self._generator.used(), self._of_size(x),
+                learning(), self._generator.used(), of_size(x.shape[2], x.shape[3], self._image_size),
                 explained(dtype_of(self.method.model)), even_threads(self.method.model),
             ):  # fmt: skip
                 yield
@@ -93,9 +93,6 @@ class Adapted(nn.Module):
                 f"{self.method.name} cannot work with gradient checkpointing, which repeats parts of a "
                 "forward pass in another way; switch it off in the network."
             ) from None
-
-    def _of_size(self, x: Tensor) -> AbstractContextManager[None]:
-        return of_size(x.shape[2], x.shape[3], self._image_size)
 
     def _no_logits(self, x: Tensor) -> Tensor:
         """The logits (0, C) of a batch of no images, which changes nothing."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ttabench.data.catalog import EMBEDDED, dataset
 from ttabench.data.dataset import Labelled
@@ -92,16 +93,7 @@ def _embedded(arch: str) -> str:
 
 def share(labelled: Labelled, scale: float) -> Labelled:
     """The first images of each class, so many that they are `scale` of all; at least one of each class."""
-    classes = len(np.unique(labelled.labels))
-    each = max(1, math.ceil(scale * len(labelled) / classes))
-    kept = np.flatnonzero(rank_in_class(labelled.labels) < each)
+    of_class = pd.Series(labelled.labels).groupby(labelled.labels)
+    each = max(1, math.ceil(scale * len(labelled) / of_class.ngroups))
+    kept = of_class.head(each).index.to_numpy()
     return Labelled(np.asarray(labelled.images)[kept], labelled.labels[kept])
-
-
-def rank_in_class(labels: np.ndarray) -> np.ndarray:
-    """For each image, how many images of its class come before it."""
-    order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], labels[order])
-    ranks = np.empty(len(labels), np.int64)
-    ranks[order] = np.arange(len(labels)) - starts
-    return ranks

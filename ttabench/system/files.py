@@ -139,9 +139,6 @@ def user_path(text: Path | str) -> Path:
         shown = shortened(str(text)).encode(errors="backslashreplace").decode()
         raise UnknownName(f"'{shown}' is not a usable path (its name is not UTF-8).") from None
     except (OSError, ValueError, RuntimeError) as problem:  # too long, a null character, an unknown ~user
-        raise UnknownName(f"'{shortened(str(text))}' is not a usable path ({_reason(problem)}).") from None
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise UnknownName(f"'{shortened(str(text))}' is not a usable path ({why}).") from None
     return path
-
-
-def _reason(problem: Exception) -> str:
-    return str(problem.strerror) if isinstance(problem, OSError) else str(problem)
