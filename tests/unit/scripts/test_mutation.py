@@ -40,6 +40,7 @@ def test_every_group_runs_at_night() -> None:
 def test_every_module_and_test_of_a_group_exists() -> None:
     for group in read("groups.toml").values():
         for pattern in group["modules"]:
+            assert pattern.startswith(("ttabench/", "src/"))  # elsewhere the script changes nothing
             assert list(ROOT.glob(re.sub("^src/", "reports/", pattern))), pattern
         for name in (*group["tests"], *group.get("without", ())):
             path, _, test = name.partition("::")
