@@ -5,10 +5,11 @@ import json
 import random
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 
 from tests.cases import each
-from ttabench.cell import Cell, Result, canonical
+from ttabench.cell import Cell, Result, canonical, spell, stored_identity
 from ttabench.cell.protocol import Protocol
 
 CHANGES = {
@@ -62,11 +63,14 @@ def test_identity_is_the_hash_of_canonical_json_without_the_label() -> None:
             )  # fmt: skip
             identity = {name: value for name, value in cell.to_json().items() if name != "label"}
             assert cell.cell_id == hashlib.sha256(canonical(identity).encode()).hexdigest()
+            assert stored_identity(cell.to_json()) == cell.cell_id
 
 
 def test_settings_that_are_equal_and_not_the_same_are_different_cells(cell: Cell) -> None:
     values = (1, 1.0, True, "1")
-    assert len({replace(cell, config=(("steps", value),)).cell_id for value in values}) == len(values)
+    cells = [replace(cell, config=(("steps", value),)) for value in values]
+    assert len({of.cell_id for of in cells}) == len(values)
+    assert [stored_identity(of.to_json()) for of in cells] == [of.cell_id for of in cells]
 
 
 def test_a_truth_value_in_place_of_a_number_is_written_as_json_writes_it(cell: Cell) -> None:
@@ -126,6 +130,12 @@ def test_a_stored_result_has_its_id_and_only_what_there_is_to_say(result: Result
     none = Result(cell=result.cell, status="n/a", reason="no batch norm")
     assert none.to_json().keys() == {"id", "cell", "status", "reason", "n_images", "seconds"}
     assert Result.from_json(none.to_json()) == none
+
+
+def test_a_setting_is_spelt_as_users_write_it() -> None:
+    values = (None, True, "batch", 3, 1e6, 0.5, 0.1 + 0.2, np.float64(1 / 3))
+    spelt = ["none", "true", "batch", "3", "1e+06", "0.5", "0.30000000000000004", "0.3333333333333333"]
+    assert [*map(spell, values)] == spelt
 
 
 def test_an_accuracy_of_0_is_kept(result: Result) -> None:

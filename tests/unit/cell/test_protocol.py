@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import each
-from ttabench.cell.protocol import MODES, RESETS, Protocol, parse_call
-from ttabench.cell.stream_spec import LARGEST, STREAM_FORMS, StreamSpec
+from ttabench.cell.protocol import MODES, RESETS, Protocol, parse_call, parse_contamination
+from ttabench.cell.stream_spec import LARGEST, STREAM_FORMS, DynamicSpec, HardSpec, StreamSpec, parse_stream
 
 
 @each(
@@ -71,6 +71,9 @@ def test_parse_call() -> None:
     assert parse_call("dirichlet(1e-3)") == parse_call("dirichlet(1E-3)") == ("dirichlet", 0.001)
     assert parse_call("dirichlet 0.1") is None
     assert parse_call("dirichlet(x)") is None
+    assert (
+        parse_contamination("cifar10.1(2e-1)") == parse_contamination("cifar10.1(2E-1)") == ("cifar10.1", 0.2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,22 +117,29 @@ def test_a_method_is_frozen_where_it_is_scored_after_adapting(
 
 @each(
     "least",
-    [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(1e-3)"},
+    [{"batch_size": 1}, {"limit": 1}, {"mode": "offline", "epochs": 1}, {"order": "dirichlet(0)"},
      {"contamination": "noise(0.999)"}, {"held_out": 0.999}, {"reset": "every(1)"}],
 )  # fmt: skip
 def test_values_at_the_border_are_taken(least: dict[str, object]) -> None:
     assert Protocol(**least)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("stream", ["recurring(2)", "gradual"])
+def test_a_stream_of_test_sets_may_have_foreign_images(stream: str) -> None:
+    contaminated = Protocol(stream=stream, contamination="noise(0.2)", reset="continual")
+    assert (contaminated.stream, contaminated.contamination) == (stream, "noise(0.2)")
+
+
 @each(
     "most",
     [{"batch_size": LARGEST}, {"limit": LARGEST}, {"mode": "offline", "epochs": LARGEST}, {"pace": LARGEST},
-     {"pace": 1.0, "pace_ratio": LARGEST}, {"reset": f"every({LARGEST})"}],
+     {"pace": 1.0, "pace_ratio": LARGEST}, {"reset": f"every({LARGEST})"},
+     {"reset": "continual", "stream": f"cdc({LARGEST})"}],
 )  # fmt: skip
 def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any]) -> None:
     assert Protocol(**most)
     name = list(most)[-1]
-    more = f"every({LARGEST + 1})" if name == "reset" else LARGEST + 1
+    more = {"reset": f"every({LARGEST + 1})", "stream": f"cdc({LARGEST + 1})"}.get(name, LARGEST + 1)
     with pytest.raises(ValueError, match=rf"^{name} is "):
         Protocol(**{**most, name: more})
 
@@ -172,12 +182,25 @@ def test_the_largest_number_is_taken_and_one_more_is_refused(most: dict[str, Any
             {"stream": "ccc", "contamination": "noise(0.1)"},
             "contamination cannot be combined with a ccc stream; leave one of them out",
         ),
+        *(
+            (
+                {"order": "dirichlet(0)", **other},
+                "order is 'dirichlet(0)', one class after the other; it goes with no stream, no "
+                "contamination and no held-out images",
+            )
+            for other in ({"stream": "gradual"}, {"contamination": "noise(0.2)"}, {"held_out": 0.5})
+        ),
         ({"pace_ratio": 3.0}, "pace_ratio belongs to a pace; expected a pace above 0"),
         (
             {"pace": 1.0, "held_out": 0.5},
             "pace cannot be combined with held_out, which scores a frozen method; leave one of them out",
         ),
         ({"stream": "steady"}, f"stream is 'steady'; expected {STREAM_FORMS}"),
+        ({"stream": "cdc(1,2)"}, f"stream is 'cdc(1,2)'; expected {STREAM_FORMS}"),
+        (
+            {"stream": "cdc(0)"},
+            "stream is 'cdc(0)': δ is 0; expected a number above 0, e.g. cdc(1)",
+        ),
         ({"stream": "ccc(40"}, f"stream is 'ccc(40'; expected {STREAM_FORMS}"),
         ({"stream": "gradual(3)"}, f"stream is 'gradual(3)'; expected {STREAM_FORMS}"),
         ({"stream": "recurring(2,3)"}, f"stream is 'recurring(2,3)'; expected {STREAM_FORMS}"),
@@ -215,5 +238,16 @@ def test_a_refusal_says_what_is_wrong_and_what_is_expected(wrong: dict[str, Any]
     ],
 )
 def test_a_stream_is_read_into_its_values(text: str, spec: StreamSpec) -> None:
-    assert StreamSpec.parse(text) == spec
+    assert StreamSpec.parse(text) == parse_stream(text) == spec
     assert StreamSpec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        HardSpec(kind="ccc_hard", length=9, speed=3, corruptions=("fog", "snow")),
+        DynamicSpec(kind="cdc", concentration=0.5, rounds=4, corruptions=("fog", "snow")),
+    ],
+)
+def test_a_stream_of_another_class_is_written_and_read_as_it_is(spec: StreamSpec) -> None:
+    assert parse_stream(str(spec)) == spec
