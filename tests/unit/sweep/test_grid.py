@@ -96,6 +96,7 @@ def test_native_mode_is_resolved_so_that_equal_numbers_are_equal_cells() -> None
         ({"severities": (0,)}, "severities are 1 to 5"),
         ({"severities": (6,)}, "severities are 1 to 5"),
         ({"mode": "onlin"}, "did you mean 'online'"),
+        ({"classes": "frist"}, "unknown choice of classes 'frist'; did you mean 'first'"),
         ({"reset": "sometimes"}, "per_corruption"),
         ({"methods": ()}, "name at least one"),
         ({"methods": ("tent", "tent")}, "twice"),

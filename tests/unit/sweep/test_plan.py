@@ -16,6 +16,7 @@ from tests.unit.data_fakes import clean_images, write_png
 from tests.unit.planning import plan, source_of
 from ttabench.cell import Cell
 from ttabench.data.catalog import dataset as open_dataset
+from ttabench.data.own.own_dataset import OwnDataset
 from ttabench.errors import UserError
 from ttabench.measure.contamination import foreign_images
 from ttabench.method import Architecture
@@ -74,6 +75,25 @@ def test_what_was_added_later_is_stored_where_it_is_set() -> None:
         "per_dataset": {"digits-c": {"limit": 9}},
     }  # fmt: skip
     assert "stream" not in stored
+
+
+@each(
+    ("of", "kept"),
+    [
+        ({}, True),
+        ({"stream": "gradual"}, True),
+        ({"stream": "gradual", "include": ({"severities": (3,)}, {"stream": "recurring(2)"})}, True),
+        ({"stream": "gradual", "include": ({"stream": "", "reset": "episodic"},)}, True),
+        ({"stream": "gradual", "reset": "continual", "include": ({"stream": ""},)}, True),
+        ({"stream": "gradual", "include": ({"severities": (3,)}, {"stream": ""})}, False),
+        ({"stream": "gradual", "per_dataset": {"digits-c": {"stream": ""}}}, False),
+        ({"include": ({"stream": ""},)}, True),
+    ],
+)
+def test_the_kept_file_has_the_reset_unless_a_rule_without_the_stream_has_another(
+    of: dict[str, Any], kept: bool
+) -> None:
+    assert ("reset" in grid(**of).to_options()) == kept
 
 
 def test_a_long_stream_is_continual_unless_another_reset_is_asked_for() -> None:
@@ -189,7 +209,74 @@ def test_a_doubtful_clean_accuracy_is_warned_of() -> None:
         find_sources(cast("list[Model]", [Known("a", dataset("digits", 10), True)]), "cpu")
 
 
+def test_networks_that_cannot_adapt_and_datasets_without_training_images_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Own(OwnDataset):
+        image_size = 32
+
+        def __init__(self, trains: bool) -> None:
+            self.trains = trains
+
+        def has_train(self) -> bool:
+            return self.trains
+
+    Own.__abstractmethods__ = frozenset()
+    asked: list[Any] = []
+    monkeypatch.setattr(planning, "settled_classes", lambda data: 7)
+    monkeypatch.setattr(planning, "gradient_problem", lambda *given: asked.append(given) or "no gradient")
+    network: Any = SimpleNamespace(architecture=lambda: BATCH)
+
+    def facts(data: Any, trainable: bool) -> SourceFacts:
+        model: Any = SimpleNamespace(
+            name="net", dataset=data, measured=SimpleNamespace(name="set"), trainable=trainable
+        )
+        return planning.source_of(model, network, "c", "f")
+
+    every = [facts(Own(True), True), facts(Own(False), True), facts(SimpleNamespace(image_size=9), False)]
+    assert [(of.trains, of.no_gradient) for of in every] == [(True, ""), (False, ""), (True, "no gradient")]
+    assert {(of.name, of.dataset, of.num_classes) for of in every} == {("net", "set", 7)}
+    assert asked == [(network, 9)]
+
+
+def test_what_a_network_or_a_dataset_lacks_is_said_for_methods_that_need_it() -> None:
+    def unmet(**lacks: Any) -> dict[str, str]:
+        planned = plan(grid(methods=("bn_stats", "tent", "eata")), [replace(RESNET, **lacks)])
+        return {item.cell.method: item.unmet for item in planned}
+
+    assert unmet() == {"source": "", "bn_stats": "", "tent": "", "eata": ""}
+    assert unmet(no_gradient="none") == {"source": "", "bn_stats": "", "tent": "none", "eata": "none"}
+    lacks_both = unmet(trains=False, no_gradient="none")
+    assert lacks_both == {"source": "", "bn_stats": "", "tent": "none", "eata": "no training images"}
+
+
 # ---- cells
+
+
+@each("stream", ["", "gradual"])
+def test_cells_of_a_continual_run_share_a_sequence_and_others_have_their_own(stream: str) -> None:
+    def of(reset: str) -> list[Any]:
+        planned = plan(grid(reset=reset, stream=stream, methods=("tent", "bn_stats")), [RESNET])
+        assert len({item.cell.cell_id for item in planned}) == len(planned)
+        own = [item.cell.cell_id == planning.sequence(item.cell) for item in planned]
+        assert len({*own}) == 1
+        return [own[0], len({planning.sequence(item.cell) for item in planned})]
+
+    assert of("episodic") == [True, 3 if stream else 6]
+    assert of("continual") == ([True, 3] if stream else [False, 3])
+
+
+def test_cells_have_the_foreign_images_and_the_files_of_their_shifts() -> None:
+    shifts = Shifts(("fog",), (5,), foreign="a" * 64, image_files=True)
+    model = cast("Model", SimpleNamespace())
+    part = SweepPart(tuple(choose_methods(grid(contamination="noise(0.2)"))), (model,), shifts)
+    planned = planning.plan(Sweep((part,), (model,)), [RESNET])
+    assert {(item.cell.foreign, item.cell.image_files) for item in planned} == {("a" * 64, True)}
+
+
+def test_names_that_results_could_not_be_read_with_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^results of .*could not be read again, as its corruption has"):
+        planning.plan(sweep((grid(corruptions=("fog\x07",)), (0,), {})), [RESNET])
 
 
 def sweep(*parts: tuple[Grid, tuple[int, ...], dict[str, Any]]) -> Sweep:
