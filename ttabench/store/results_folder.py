@@ -266,6 +266,8 @@ class Store:
         try:
             found = sorted(path for path in self.cells.iterdir() if path.match("*.jsonl"))
         except FileNotFoundError:
+            if self.cells.is_symlink():  # perhaps to a disk that is not there now
+                raise UserError(f"{self.cells} is a link that leads nowhere; put its folder there.") from None
             return []
         except OSError as problem:
             raise _unreadable(self.cells, problem) from None

@@ -227,6 +227,28 @@ def test_links_and_pipes_are_one_sentence(
         assert "secret" not in output.out + output.err
 
 
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere", "cells"])
+def test_cells_that_are_a_link_are_followed_and_no_link_means_no_results(
+    ttabench: Run, folder: Path, tmp_path: Path, target: str
+) -> None:
+    """As where a disk is not mounted: the results are not gone, and a report said that there are none yet."""
+    put(folder, ok)
+    (folder / "cells").rename(tmp_path / "elsewhere")
+    (folder / "cells").symlink_to(target if target == "cells" else tmp_path / target)
+    for verb in ("status", "report", "verify"):
+        output = ttabench(verb, folder)
+        if target == "elsewhere":
+            assert "holds no results" not in output.err, output
+            assert verb != "status" or "1 done" in output.out
+        else:
+            said = "is a link that leads nowhere" if target == "nowhere" else "Too many levels of symbolic"
+            assert (output.code, output.out) == (2, "")
+            assert said in output.err.replace("\n", " ")
+    if target != "elsewhere":
+        with pytest.raises(UserError, match="link"):
+            Store.at(folder).merge()
+
+
 def test_a_link_in_place_of_the_folder_of_processes_deletes_nothing(
     ttabench: Run, folder: Path, tmp_path: Path
 ) -> None:
