@@ -40,7 +40,7 @@ def show_plan(grid: Grid, options: Mapping[str, Any], *, extend: bool) -> None:
     device, cluster = _check_executor(options)
     here = own_gpu(device)
     ratios = draft.ratios(here, console_of_errors().print, dry_run=True)
-    planned = take_shard(draft.cells(draft.sources(here), ratios), draft.shard)
+    planned = take_shard(draft.cells(draft.sources(here, measure=False), ratios), draft.shard)
     store = Store.at(draft.out) if Store(draft.out).manifest.exists() else None
     agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
     done = {cell.cell_id for cell in agenda.done}

@@ -57,13 +57,21 @@ class Model(ABC):
     def load(self, device: str = "cpu", progress: OnProgress = silent) -> Loaded:
         """The classifier with its weights; they are stored in the cache. Raises UserError without weights."""
 
-    def load_with_warnings(self, device: str, progress: OnProgress = silent) -> Loaded:
+    def load_unmeasured(self, progress: OnProgress = silent) -> Loaded:
+        """As :meth:`load`, for a dry run: nothing is measured on clean images, or stored."""
+        return self.load("cpu", progress)
+
+    def load_with_warnings(
+        self, device: str, progress: OnProgress = silent, *, measure: bool = True
+    ) -> Loaded:
         """As :meth:`load`, and warn of what a user should know before its numbers are believed.
+
+        measure   False: as :meth:`load_unmeasured`; what was never measured is warned of when it is.
 
         That is a clean accuracy that is too low, differs from the claimed one, or is better with other
         inputs; and layers that look like norm layers and do not count as such.
         """
-        loaded = self.load(device, progress)
+        loaded = self.load(device, progress) if measure else self.load_unmeasured(progress)
         if text := loaded.note.get("warning"):
             warnings.warn(f"{self}: {text}", stacklevel=2)
         if not self.trainable and (

@@ -165,7 +165,7 @@ def _cells(task: Task, weights: Weights, asked: Asked) -> tuple[Cells, set[Hasha
 def _agenda(task: Task, weights: Weights, asked: Asked) -> Agenda:
     if _loads(weights, task):
         sweep = resolve(replace(task.grid, checkpoint=weights.checkpoint, precision=asked.precision))
-        sources = find_sources(sweep.models, pick_device(asked.device))
+        sources = find_sources(sweep.models, pick_device(asked.device), measure=False)
     else:
         sweep = resolve(replace(task.grid, precision=asked.precision))
         sources = [

@@ -62,10 +62,10 @@ class Draft:
         """The classifiers that still have to be trained, as it is now."""
         return [model for model in self.sweep.models if not model.ready]
 
-    def sources(self, device: str) -> list[SourceFacts]:
+    def sources(self, device: str, *, measure: bool = True) -> list[SourceFacts]:
         """The classifiers as they are now, see :func:`ttabench.sweep.plan.find_sources`."""
         with Meter("bytes") as meter:
-            return find_sources(self.sweep.models, device, meter)
+            return find_sources(self.sweep.models, device, meter, measure=measure)
 
     def ratios(self, device: str, say: Callable[[str], None], *, dry_run: bool = False) -> Ratios:
         """The compute ratios of its methods, see :class:`ttabench.sweep.compute_ratio.Ratios`."""

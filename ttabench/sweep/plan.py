@@ -73,8 +73,12 @@ class Planned:
     fixed: tuple[str, ...] = ()
 
 
-def find_sources(models: Sequence[Model], device: str, progress: OnProgress = silent) -> list[SourceFacts]:
+def find_sources(
+    models: Sequence[Model], device: str, progress: OnProgress = silent, *, measure: bool = True
+) -> list[SourceFacts]:
     """The source classifier of every model. Those trained elsewhere are downloaded, and measured on `device`.
+
+    measure   False: nothing is measured, for a dry run.
 
     Warns as :meth:`Model.load_with_warnings` does. Raises UserError without weights.
     """
@@ -86,7 +90,7 @@ def find_sources(models: Sequence[Model], device: str, progress: OnProgress = si
         if measured.name not in fingerprints:
             fingerprints[measured.name] = measured.fingerprint()
         if model.ready:
-            loaded = model.load_with_warnings(device, progress)
+            loaded = model.load_with_warnings(device, progress, measure=measure)
             classifier, checkpoint = loaded.classifier, loaded.sha256
         else:
             classifier, checkpoint = model.build(), ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import json
 import os
@@ -127,7 +128,7 @@ def test_a_changed_setting_is_another_cell(ttabench: Run, swept: Path) -> None:
 def test_the_folder_of_another_sweep_is_refused_before_networks_are_opened(
     ttabench: Run, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft, "find_sources", lambda *_: pytest.fail("networks were opened"))
+    monkeypatch.setattr(draft, "find_sources", lambda *_, **_more: pytest.fail("networks were opened"))
     for more in ((), ("--dry-run",)):
         output = ttabench("sweep", *SMALL, *HERE, "--out", swept, "--set", "tent.lr=0.01", *more)
         assert output.code == 2
@@ -300,6 +301,48 @@ def test_dry_run_lists_everything_and_writes_nothing(ttabench: Run, tmp_path: Pa
     assert "no batch norm" in output.out
     assert "4 cells: 3 to run, 0 done, 1 n/a" in output.out
     assert ttabench("sweep", *SMALL, "--out", swept, "--dry-run").out.count("done ") == 4
+
+
+NETWORK = """
+import torch
+from torch import nn
+seen = []
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.last = nn.BatchNorm2d(3), nn.Linear(3, num_classes)
+
+    def forward(self, x):
+        seen.append(len(x))
+        return self.last(self.norm(x).mean((2, 3)))
+
+def build(num_classes, image_size):
+    return Net(num_classes)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*clean accuracy")
+def test_dry_run_measures_no_network_from_elsewhere_and_lists_the_cells_of_the_sweep(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "drynets.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "results"
+    command = (
+        "sweep", "--methods", "source,tent", "--archs", "drynets:build", "--corruptions", "fog",
+        "--limit", "20", *HERE, "--out", out,
+    )  # fmt: skip
+    output = ttabench(*command, "--dry-run")
+    assert (output.code, output.out.count("run    ")) == (0, 2)
+    assert "clean accuracy" not in output.err
+    assert sum(importlib.import_module("drynets").seen) < 100  # images of noise, and no clean one
+    assert not [*(tmp_path / "cache").rglob("*-brought-*")]
+    assert ttabench(*command).code == 0
+    output = ttabench(*command, "--dry-run")
+    assert (output.code, output.out.count("done   ")) == (0, 2)  # the same cells
 
 
 def test_a_sweep_of_which_exclude_rules_leave_no_cell_is_refused(ttabench: Run, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_measured_compute_ratio_leaves_the_memory_of_the_gpu_to_the_workers(
 
 
 def test_a_classifier_measured_before_the_sweep_leaves_the_memory_to_the_workers(held: Held) -> None:
-    def load(device: str, progress: Any) -> Any:
+    def load(device: str, progress: Any, *, measure: bool) -> Any:
         held.hold()
         return SimpleNamespace(classifier=classifier, sha256="w" * 64, note={})
 

@@ -6,6 +6,7 @@ later, or in another process, uses the same weights even if the original file ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,13 @@ class ExternalModel(Model):
         result is a sentence for the user, or "". Raises UserError if the weights are not available or do not
         fit.
         """
+        return self._load(device, progress)
+
+    def load_unmeasured(self, progress: OnProgress = silent) -> Loaded:
+        return self._load("", progress)
+
+    def _load(self, device: str, progress: OnProgress) -> Loaded:
+        """See :meth:`load`; without a device, :meth:`load_unmeasured`."""
         normalize = Normalize(*normalisation(self.normalize)) if self.normalize else None
         file = self.weights(progress)
         classifier = self.build_pretrained() if file is None else self.build()
@@ -98,17 +106,25 @@ class ExternalModel(Model):
             check_logits(classifier, self.dataset.image_size, f"{self.name} with the weights {file.name}")
         if normalize is not None:
             classifier.normalize = normalize
-        test = self.dataset.test()
         sha256, identity = self._identity(classifier)
+        weights = cache.of_weights({"sha256": sha256, **identity})
+        brought = cache.with_weights(self.dataset.name, self.aliases, weights)
+        unmeasured = Loaded(
+            classifier=classifier, sha256=sha256, clean_accuracy=math.nan, recipe={}, note={}, path=Path()
+        )
+        if not device and not any(each.note["sha256"] == sha256 for each in brought):
+            return unmeasured  # the clean images are not even read
+        test = self.dataset.test()
         test_hash, claimed = data_hash(test), self.claimed_accuracy
         # The accuracy of the same weights is another one after a change of the network's code.
         measured = {"test_data": test_hash, "claimed": claimed, "code": network_code(self.name)}
-        weights = cache.of_weights({"sha256": sha256, **identity})
         same = {"sha256": sha256, **measured}
-        for each in cache.with_weights(self.dataset.name, self.aliases, weights):
+        for each in brought:
             if all(each.note.get(name, "") == value for name, value in same.items()):
                 self.as_noted(kept := cache.open_described(each, self.build))
                 return kept
+        if not device:
+            return unmeasured
         classifier.to(device)
         with _following(classifier, f"clean images for {self}", test.images.nbytes, progress):
             guesses = predictions(classifier, test, device)
