@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +145,7 @@ class ImagesOfLongStream(CellImages):
     ) -> Evaluation:
         checkpoint = checkpoint_of(self.cell, self.results, device)
         if checkpoint is not None:
+            delete_damaged(checkpoint.file)
             checkpoint.identity = {**checkpoint.identity, "processor": processor(device)}
             checkpoint.beside = {"collected": collected, "passes": meter.passes}
         found = evaluate(
@@ -150,6 +154,24 @@ class ImagesOfLongStream(CellImages):
         )  # fmt: skip
         meter.seconds = found.worked_before
         return replace(found, windows=windows(found.correct))
+
+
+def delete_damaged(state: Path) -> None:
+    """Delete a saved state with damaged bytes, and say so.
+
+    :meth:`Checkpoint.load` would raise what it does not expect for some of them, in each run anew.
+    """
+    try:
+        with zipfile.ZipFile(state) as opened:
+            why = opened.testzip()
+    except OSError:  # there is none, or it cannot be read: `load` says so
+        return
+    except Exception as problem:  # zipfile raises many kinds
+        why = str(problem)
+    if why:
+        warnings.warn(f"{state} is damaged ({why}); this stream starts from its first image", stacklevel=2)
+        with suppress(OSError):
+            state.unlink()
 
 
 def giving_back(report: OnBatch, scored: int) -> OnBatch:

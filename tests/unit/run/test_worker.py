@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import sys
 import traceback
@@ -1017,6 +1019,7 @@ def test_the_saved_state_of_a_stream_is_removed_at_its_end(
     setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class State:
+        file = Path("not there")
         beside: Any = None
         identity: dict[str, Any] = {}  # noqa: RUF012
         removed = 0
@@ -1114,6 +1117,44 @@ def test_a_stream_that_was_stopped_on_another_kind_of_processor_begins_again(
     monkeypatch.setattr(cell_images, "processor", lambda device: "another")
     assert setting.one(streamed).n_images == 10
     assert batches == [4, 4, 2, 4, 4, 2]
+
+
+@pytest.mark.parametrize("at", [8, 10])  # of the directory: whether it is encrypted, how it is compressed
+def test_a_stream_whose_state_a_disk_damaged_begins_again(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Each run failed with an error of zipfile, until somebody deleted the file."""
+    batches = batches_of(monkeypatch, stops_at=3)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    assert setting.run(streamed)[0].status == "failed"
+    (state,) = (setting.worker.results / "streams").iterdir()
+    content = bytearray(state.read_bytes())
+    content[content.index(b"PK\x01\x02") + at] ^= 1
+    state.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"is damaged \(.+\); this stream starts from its first image"):
+        assert setting.one(streamed).n_images == 10
+    assert batches == [4, 4, 2, 4, 4, 2]
+
+
+def test_a_stream_goes_on_from_the_last_state_that_a_full_disk_took(
+    setting: Setting, streamed: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = batches_of(monkeypatch, stops_at=3)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    whole, saved = np.savez, []
+
+    def savez(file: Any, **arrays: Any) -> None:
+        saved.append(file)
+        if len(saved) == 2:
+            file.write(b"PK half of it")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", savez)
+    with pytest.warns(UserWarning, match=r"cannot take the state of a stream \(No space left on device\)"):
+        assert setting.run(streamed)[0].status == "failed"
+    assert setting.one(streamed).n_images == 10
+    assert batches == [4, 4, 2, 4, 2]  # the first batch is that of the state, which is whole
 
 
 def test_data_that_change_while_a_stream_runs_fail_the_cell(
