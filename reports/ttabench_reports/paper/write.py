@@ -37,6 +37,8 @@ TEX = {
 
 Without -norc, latexmk runs a file .latexmkrc of the folder, which may be somebody else's.
 """
+BESIDE = (".aux", ".log", ".out", ".fls", ".fdb_latexmk")
+"""What these programs leave beside the PDF; only where there is none does it tell a user anything."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 """Programs that make a PDF of the HTML page, where there is no TeX."""
 CURVE = "severity-curve"
@@ -202,5 +204,7 @@ def _pdf(document: Path, page: Path) -> tuple[list[Path], str]:
         except subprocess.TimeoutExpired:
             return [], f"no PDF: {program} was stopped after 300 seconds"
     if done.returncode == 0 and made.exists():
+        for ending in BESIDE if program in TEX else ():
+            document.with_suffix(ending).unlink(missing_ok=True)
         return [made], ""
     return [], f"no PDF: {program} ended with {done.returncode}{f', see {log}' if log.exists() else ''}"

@@ -484,6 +484,18 @@ def test_where_there_is_no_pdf_a_sentence_says_why(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "tables" / "paper.pdf").exists()  # of an earlier page
 
 
+def test_beside_a_pdf_nothing_of_tex_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    program = programs / "pdflatex"
+    program.write_text("#!/bin/sh\n: > paper.log; : > paper.aux; : > paper.out; : > paper.pdf\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    _, why = write(None, None, {}, tmp_path)
+    endings = {file.suffix for file in (tmp_path / "tables").glob("paper.*")}
+    assert (why, endings) == ("", {".tex", ".pdf"})
+
+
 def test_what_the_folder_has_for_latexmk_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file .latexmkrc is a program, and the folder may be somebody else's."""
     programs = tmp_path / "programs"
