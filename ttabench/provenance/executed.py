@@ -6,8 +6,9 @@ import dis
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -118,7 +119,14 @@ if sys.version_info >= (3, 12):
             arcs.add((offset, to))
             return None
 
-        events = {monitoring.events.PY_START: start, monitoring.events.BRANCH: branch}
+        def handled(code: CodeType, offset: int, _error: BaseException) -> None:  # it cannot be disabled
+            if (arcs := arcs_of(code)) is not None:
+                arcs.add((-1, offset))
+
+        events = {
+            monitoring.events.PY_START: start, monitoring.events.BRANCH: branch,
+            monitoring.events.EXCEPTION_HANDLED: handled,
+        }  # fmt: skip
         monitoring.use_tool_id(tool, "ttabench")
         try:
             for event, callback in events.items():
@@ -156,12 +164,13 @@ def _does_nothing(code: CodeType) -> bool:
 
 
 def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
-    """The lines of conditions of which one outcome did not come.
+    """The lines of conditions of which one outcome did not come, and of errors that were not handled.
 
     Python may ask one condition at several places: before the first turn of a while loop, and after each.
     """
     taken = set(arcs)
     instructions = list(dis.get_instructions(code))
+    unhandled = _unhandled(instructions, {to for _, to in taken})
     lines: dict[tuple[Any, bool], int] = {}  # of each outcome of each condition
     came: set[tuple[Any, bool]] = set()
     line = code.co_firstlineno
@@ -182,7 +191,20 @@ def _untaken(code: CodeType, arcs: Iterable[Arc]) -> list[int]:
             past = (way, way + 2, way + 4) if name == "FOR_ITER" else (way,)  # Python jumps over END_FOR
             if any((instruction.offset, to) in taken for to in past) or _raises(instructions, way):
                 came.add((where, outcome))
-    return sorted({line for outcome, line in lines.items() if outcome not in came})
+    return sorted({*unhandled, *(line for outcome, line in lines.items() if outcome not in came)})
+
+
+def _unhandled(instructions: list[dis.Instruction], entered: Collection[int]) -> Iterator[int]:
+    """The lines of handlers of errors that did not run; not of those that raise an error themselves."""
+    for handler, first in pairwise(instructions):
+        if handler.opname != "PUSH_EXC_INFO" or first.opname == "WITH_EXCEPT_START":
+            continue
+        if handler.offset not in entered and not _raises(instructions, handler.offset):
+            yield next(
+                each.positions.lineno
+                for each in instructions[instructions.index(first) :]
+                if each.positions is not None and each.positions.lineno is not None
+            )
 
 
 def _raises(instructions: list[dis.Instruction], offset: int) -> bool:

@@ -89,3 +89,30 @@ def test_a_loop_that_turned_and_ended_has_both_outcomes(tmp_path: Path) -> None:
     file.write_text("def f(a, b):\n    while a:\n        a = 0\n    return b\n")
     assert missing(file, [(1, 1)]) == []
     assert missing(file, [(0, 1)]) == ["a branch in line 2 did not run"]
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "(ZeroDivisionError, KeyError) as error", ""])
+def test_an_error_that_was_not_handled_is_a_branch_unless_it_becomes_another_one(
+    tmp_path: Path, error: str
+) -> None:
+    """What handles it may give a number, and another one since the change."""
+    file = tmp_path / "branches.py"
+    text = f"def f(a, b):\n    try:\n        b = b // a\n    except {error}:\n        HANDLED\n    return b\n"
+    file.write_text(text.replace("HANDLED", "b = 7"))
+    assert missing(file, [(1, 1)]) == ["a branch in line 4 did not run"]
+    assert missing(file, [(1, 1), (0, 1)]) == []
+    file.write_text(text.replace("HANDLED", "raise ValueError(a) from None"))
+    assert missing(file, [(1, 1)]) == []
+    file.write_text(text.replace(f"except {error}", "finally").replace("HANDLED", "b = 7"))
+    assert missing(file, [(1, 1)]) == []
+
+
+def test_each_error_that_is_handled_is_a_branch(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(
+        "def f(a, b):\n    try:\n        return b // a\n    except ZeroDivisionError:\n        return 7\n"
+        "    except TypeError:\n        return 8\n"
+    )
+    assert missing(file, [(1, 1), (0, 1)]) == ["a branch in line 4 did not run"]
+    assert missing(file, [(1, 1), ("", 1)]) == ["a branch in line 4 did not run"]
+    assert missing(file, [(1, 1), (0, 1), ("", 1)]) == []
