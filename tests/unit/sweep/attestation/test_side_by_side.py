@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -13,24 +14,31 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.conftest import Output
 from tests.unit.data_fakes import clean_images, labels_for
+from tests.unit.stored_results import CELL
 from tests.unit.sweep.attestation.test_attest import edit_environment
 from ttabench.cell import Cell
 from ttabench.cell.protocol import Protocol
+from ttabench.corruptions.corruption_names import CORRUPTIONS
+from ttabench.data.catalog import dataset
 from ttabench.data.dataset import Labelled
+from ttabench.measure.streams import checkpoint
 from ttabench.provenance.executed import NOT_AT_ALL
+from ttabench.provenance.staleness import code_of
 from ttabench.run import worker
 from ttabench.store import Store
 from ttabench.store.attestations import FILE, Attestations, digest, stratum_of, wider_kind
 from ttabench.store.new_records import held_among
-from ttabench.sweep.attestation import Group, Outcome
+from ttabench.sweep.attestation import Group, Outcome, one_side
 from ttabench.sweep.attestation.measured_again import MeasuredAgain
-from ttabench.sweep.attestation.one_side import FewImages, Side, few, make_images, varied
+from ttabench.sweep.attestation.one_side import FewImages, Side, Stopped, few, make_images, varied
 from ttabench.sweep.attestation.side_by_side import OLD, PACKAGES, SideBySide, with_other_references
 from ttabench.system.checked_lines import decode
+from ttabench_methods.source import Source
 
 ROOT = Path(__file__).resolve().parents[4]
 SCORING = "ttabench/measure/scoring.py"
@@ -326,6 +334,13 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
     streams = [*varied(gradual)]
     assert {(each.corruption, each.protocol.spec.length) for each in streams} == {("ccc", 20)}
     assert [each.protocol.limit for each in streams] == [0, 5]
+    kept = replace(gradual, baseline="resnet18@" + "f" * 64)
+    assert {each.baseline for each in varied(kept)} == {""}
+    continual = replace(cell, corruption="mixed", history=("fog-5",), foreign="a" * 64)
+    *_, stream = others = [*varied(continual)]
+    assert {(each.history, each.foreign) for each in others} == {((), "")}
+    assert {each.corruption for each in others[:-1]} == {"mixed"}
+    assert (stream.corruption, stream.protocol.stream) == ("recurring", "recurring(4,corruptions=fog)")
     offline = replace(cell, protocol=Protocol(mode="offline", batch_size=4, epochs=10))
     assert not any(each.protocol.stream for each in varied(offline))
 
@@ -337,6 +352,7 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
         ("recurring", 5, "recurring(2,corruptions=fog+snow)", [("fog", 5), ("snow", 5)]),
         ("gradual", 0, "gradual(corruptions=fog)", [("fog", step) for step in (1, 2, 3, 4, 5, 4, 3, 2, 1)]),
         ("ccc", 0, "ccc(40,length=20,speed=5)", []),
+        ("mixed", 2, "", [(name, 2) for name in CORRUPTIONS]),
     ],
 )
 def test_the_images_of_a_cell_are_made_before_it_runs(
@@ -490,7 +506,9 @@ def test_a_corruption_is_shown_by_its_images_except_in_streams_that_make_them_as
     assert bool(way.missing()) == (corruption == "ccc")
 
 
-def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, few_images: Path) -> None:
+def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(
+    cell: Cell, few_images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = replace(cell, dataset=str(few_images), corruption="fog", severity=5, protocol=Protocol())
 
     def read(cell: Cell) -> dict[str, str]:
@@ -500,6 +518,18 @@ def test_what_is_read_for_a_cell_is_its_images_labels_and_classes(cell: Cell, fe
     assert read(mine) == read(replace(mine, method="tent", protocol=Protocol(batch_size=2)))
     assert read(mine).keys() == {"digest"}
     assert read(mine) != read(replace(mine, corruption="snow"))
+    test = dataset(str(few_images)).test()
+    others = {"cifar10-c": test, "svhn-c": Labelled(255 - test.images, test.labels)}
+    of_name = {
+        name: SimpleNamespace(name="foreign", scored_classes=(), test=lambda of=of: of)
+        for name, of in others.items()
+    }
+    monkeypatch.setattr(one_side, "foreign_set", of_name.__getitem__)
+    foreign = replace(mine, foreign="a" * 64)
+    digests = [
+        read(replace(foreign, protocol=Protocol(contamination=f"{name}(0.2)")))["digest"] for name in others
+    ]
+    assert len({*digests, read(mine)["digest"]}) == 3
     assert "there is no folder" in read(replace(mine, dataset=str(few_images / "nowhere")))["reason"]
 
 
@@ -514,3 +544,173 @@ def test_a_cell_whose_network_is_not_here_does_not_end_the_others(
     of_others = replace(mine, arch=arch, checkpoint="f" * 64).to_json()
     found = Side().run([of_others], str(tmp_path), whole=False, varied=False)
     assert why in found["reason"]
+
+
+def scored(cell: Cell, folder: Path) -> Cell:
+    """Source on fog images of a folder, on a small network with initial weights."""
+    protocol = Protocol(batch_size=20, limit=5)
+    return replace(
+        cell, method="source", config=(), dataset=str(folder), fingerprint=dataset(str(folder)).fingerprint(),
+        arch="resnet20", checkpoint="f" * 64, protocol=protocol,
+    )  # fmt: skip
+
+
+def test_what_a_code_computes_is_a_hash_of_its_operations_and_one_of_its_numbers(
+    cell: Cell, few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "CLEAN", worker.CLEAN)
+    mine = scored(cell, few_images).to_json()
+
+    def run(whole: bool = False) -> tuple[str, str]:
+        found = Side().run([mine], str(tmp_path), whole=whole, varied=False)
+        assert found.keys() == {"digest", "numbers"}, found
+        assert {*map(len, found.values())} == {16}
+        return found["digest"], found["numbers"]
+
+    operations, numbers = run()
+    assert worker.CLEAN == 16
+    assert run() == (operations, numbers)
+    adapt = Source.adapt
+    monkeypatch.setattr(Source, "adapt", lambda self, x: adapt(self, x.clone()))
+    cloned = run()
+    assert cloned[0] != operations
+    assert cloned[1] == numbers
+    monkeypatch.setattr(Source, "adapt", lambda self, x: -adapt(self, x))
+    negated = run()
+    assert negated[0] not in (operations, cloned[0])
+    assert negated[1] != numbers
+    monkeypatch.setattr(Source, "adapt", adapt)
+    assert run(whole=True)[0] != operations  # one batch, and not one of four images and one of one
+    monkeypatch.setattr(FewImages, "_note", lambda self, found, asked: self._read.update(x="0") or found)
+    assert not {*run()} & {operations, numbers}  # other whole sets that were read
+
+
+@pytest.mark.parametrize("fails", ["run", "adapt"])
+def test_a_cell_without_a_number_says_why(
+    cell: Cell, few_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(worker, "CLEAN", worker.CLEAN)
+    mine = scored(cell, few_images)
+    if fails == "run":
+        mine = replace(mine, corruption="no_such_corruption")
+    else:
+        monkeypatch.setattr(Source, "adapt", lambda self, x: 1 / 0)
+    found = Side().run([mine.to_json()], str(tmp_path), whole=False, varied=False)
+    assert found.keys() == {"reason"}
+    assert ("no_such_corruption" if fails == "run" else "division by zero") in found["reason"]
+
+
+def asked_of(side: Any) -> list[tuple[Any, ...]]:
+    """What a side runs from now on: the cells, whether it is stopped, and seconds between saved states."""
+    asked: list[tuple[Any, ...]] = []
+
+    def run(chain: Sequence[Cell], folder: Path, hear: Any) -> Any:
+        stops = False
+        try:
+            for scored in (False, True, False, True, True):
+                hear(SimpleNamespace(scored=scored))
+                stops = True
+        except Stopped:
+            asked.append((*chain, "stopped", checkpoint.SECONDS))
+            raise
+        assert stops
+        asked.append((*chain, "whole", checkpoint.SECONDS))
+        return chain[-1]
+
+    side._run = run
+    return asked
+
+
+def test_a_stream_is_stopped_after_its_second_batch_and_goes_on(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SECONDS", 60.0)
+    side: Any = Side()
+    asked = asked_of(side)
+    assert side._result([cell], tmp_path) == cell
+    assert asked == [(cell, "whole", 60.0)]
+    stream = replace(cell, corruption="gradual", protocol=Protocol(stream="gradual", reset="continual"))
+    asked.clear()
+    assert side._result([stream], tmp_path) == stream
+    assert asked == [(stream, "stopped", 0.0), (stream, "whole", 1e9)]
+
+
+def test_a_varied_cell_runs_with_other_protocols_and_with_one_class_less(cell: Cell, tmp_path: Path) -> None:
+    side: Any = Side()
+    asked = asked_of(side)
+    data = SimpleNamespace(num_classes=4, scored_classes=(0, 1, 2, 3))
+    chain = [replace(cell, corruption="snow"), cell]
+    results = [*side._others(chain, data, tmp_path)]
+    others = [*varied(cell)]
+    assert [each.protocol.stream for each in others] != [""] * len(others)
+    assert results == [*others, cell]
+    assert asked[-1] == (*chain, "whole", checkpoint.SECONDS)
+    kept = side._state.keep("dataset", cell.dataset, lambda: None, limit=4)
+    assert kept.scored_classes == (0, 1, 2)
+    assert data.scored_classes == (0, 1, 2, 3)
+
+
+def test_few_images_of_a_set_are_the_first_ones_and_five_of_each_class_of_the_source() -> None:
+    labels = labels_for(300, 10)
+    images = clean_images(300)
+    asked: list[tuple[str, int]] = []
+
+    def corrupted(corruption: str, severity: int) -> Labelled:
+        asked.append((corruption, severity))
+        return Labelled(images, labels)
+
+    whole: Any = SimpleNamespace(
+        name="mine", scored_classes=(3,), mean=(0.5,), corrupted=corrupted,
+        train=lambda: Labelled(images, labels), test=lambda: Labelled(images, labels),
+    )  # fmt: skip
+    read: dict[str, str] = {}
+    few_images = FewImages(whole, read)
+    assert (few_images.scored_classes, few_images.mean) == ((3,), (0.5,))
+    for found in (few_images.corrupted("fog", 3), few_images.test()):
+        assert np.array_equal(found.images, images[:60])
+        assert np.array_equal(found.labels, labels[:60])
+    assert asked == [("fog", 3)]
+    source = few_images.train()
+    assert np.bincount(source.labels).tolist() == [5] * 10
+    first = {label: images[labels == label][:5] for label in range(10)}
+    assert all(np.array_equal(source.images[source.labels == label], first[label]) for label in range(10))
+    assert read.keys() == {"mine fog-3", "mine test", "mine train"}
+    assert len({*read.values()}) == 1
+
+
+def test_what_a_definition_refers_to() -> None:
+    of_cells = [replace(CELL, method="source", config=()).to_json()]
+    ((found,),) = [Side().references(of_cells)]
+    ((_, definitions),) = Side().code(of_cells)
+    assert found.keys() == definitions.keys()
+    assert "ttabench_methods/source.py: Source.adapt" in found
+    assert f"{SCORING}: autocast" in found[f"{SCORING}: evaluate"]
+    assert found["ttabench_methods/source.py: Source.adapt"] == []
+
+
+def test_the_code_is_read_anew_for_each_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgot: list[int] = []
+    monkeypatch.setattr(one_side, "forget", lambda: forgot.append(1))
+    ((source, definitions),) = Side().code([CELL.to_json()])
+    assert forgot == [1]
+    assert source == code_of(CELL).source
+    assert definitions == dict(code_of(CELL).definitions)
+    assert Side().answer({"ask": "place"}) == str(ROOT)
+
+
+def test_branches_for_a_gpu_are_not_missing_and_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    side: Any = Side()
+    branch = ast.parse("\n\nif (x ==\n 'cuda'):\n  pass\nelse:\n  pass").body[0]
+    lacking = {"f": [(3, "line 3"), (4, "line 4"), (5, "line 5")], "g": [(3, "line 3")], "h": [(4, "line 4")]}
+    side._executed = SimpleNamespace(missing=lambda: lacking)
+    side._for_gpus = {"f": [branch], "g": [branch], "h": []}
+    assert side.missing() == {"f": ["line 5"], "h": ["line 4"]}
+
+
+def test_numbers_and_devices_of_a_text_and_its_branches_for_a_gpu() -> None:
+    node = ast.parse(
+        "def f(x):\n    if x.device.type == 'cuda':\n        x = x * 2.0 if x.sum() > 7 else 1e-6\n"
+        "    y = x.to('cpu') if x.type == 'cuda' else True\n    return 'mean', -3, None, b'1', 'cuda:0'"
+    )
+    assert one_side._constants(node) == {"2", "7", "1e-06", "3", "cpu", "cuda"}
+    assert [each.lineno for each in one_side._for_gpus(node)] == [2, 4]
