@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ttabench.provenance.executed import Executed
+from ttabench.provenance.executed import NOT_AT_ALL, Executed
 
 BRANCHES = {
     "if": "    if a:\n        b = 1\n    return b\n",
@@ -89,6 +89,80 @@ def test_a_loop_that_turned_and_ended_has_both_outcomes(tmp_path: Path) -> None:
     file.write_text("def f(a, b):\n    while a:\n        a = 0\n    return b\n")
     assert missing(file, [(1, 1)]) == []
     assert missing(file, [(0, 1)]) == ["a branch in line 2 did not run"]
+    file.write_text("def f(a, b):\n    while a is not None:\n        a = None if a else 1\n    return b\n")
+    assert missing(file, [(0, 1)]) == []
+    file.write_text("def f(a, b):\n    for each in a:\n        b += each\n    return b\n")
+    assert missing(file, [((2,), 1)]) == []
+    assert missing(file, [((), 1)]) == ["a branch in line 2 did not run"]
+    file.write_text("def f(a, b):\n    for each in a:\n        return each\n    return b\n")
+    assert missing(file, [((2,), 1)]) == ["a branch in line 2 did not run"]
+    assert missing(file, [((2,), 1), ((), 1)]) == []
+
+
+def test_a_loop_before_an_error_need_not_run_and_one_that_may_be_left_has_to(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    text = (
+        "def f(a, b):\n    if a:\n        for each in b:\n            LEFT\n        raise ValueError(a)\n"
+        "    return b\n"
+    )
+    file.write_text(text.replace("LEFT", "print(each)"))
+    assert missing(file, [(0, 1)]) == []
+    file.write_text(text.replace("LEFT", "return each"))
+    assert missing(file, [(0, 1)]) == ["a branch in line 2 did not run"]
+
+
+def test_what_stands_after_a_with_block_counts(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(
+        "import contextlib\n\n\ndef f(a, b):\n    with contextlib.nullcontext():\n        b = b + a\n"
+        "    if b:\n        return 1\n    return 0\n"
+    )
+    assert missing(file, [(0, 0)]) == missing(file, [(0, 1)]) == ["a branch in line 7 did not run"]
+    assert missing(file, [(0, 0), (0, 1)]) == []
+
+
+def test_each_branch_that_was_not_taken_is_named_in_the_order_of_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text(
+        "def f(a, b):\n    if a:\n        if b:\n            return 1\n        return 2\n"
+        "    return 3 if b else 4\n"
+    )
+    assert missing(file, [(0, 1)]) == [f"a branch in line {line} did not run" for line in (2, 6)]
+
+
+def test_a_function_inside_that_was_not_called_is_named_and_one_without_a_body_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text("def f(a, b):\n    def inner():\n        return b\n    return inner() if a else 3\n")
+    assert missing(file, [(0, 1)]) == ["a branch in line 4 did not run", "inner did not run"]
+    assert missing(file, [(0, 1), (1, 1)]) == []
+    file.write_text('def f(a, b):\n    """For subclasses."""\n')
+    assert missing(file, []) == []
+    file.write_text("def f(a, b):\n    print(a)\n")
+    assert missing(file, []) == [NOT_AT_ALL]
+
+
+def test_what_ran_can_be_forgotten_from_a_moment_on(tmp_path: Path) -> None:
+    file = tmp_path / "branches.py"
+    file.write_text("def f(a):\n    return 1 if a else 2\n")
+    space: dict[str, Any] = {}
+    exec(compile(file.read_bytes(), str(file), "exec"), space)
+    executed = Executed({"f": (file, "f")})
+
+    def ran(a: int) -> None:
+        with executed.watched():
+            space["f"](a)
+
+    nothing = executed.noted()
+    ran(1)
+    once = executed.noted()
+    ran(0)
+    assert executed.missing() == {}
+    executed.go_back(once)
+    assert executed.missing() == {"f": [(2, "a branch in line 2 did not run")]}
+    ran(0)
+    assert executed.missing() == {}
+    executed.go_back(nothing)
+    assert executed.missing() == {"f": [(1, NOT_AT_ALL)]}
 
 
 @pytest.mark.parametrize("error", ["ZeroDivisionError", "(ZeroDivisionError, KeyError) as error", ""])

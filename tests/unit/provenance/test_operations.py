@@ -10,11 +10,14 @@ import torch
 from ttabench.provenance.operations import Operations
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
+ZEROS = torch.zeros(4)
+ONE, TWO = torch.tensor(1.0), torch.tensor(2.0)
 
 
 def digest(block: Callable[[], object]) -> str:
     with Operations() as operations:
         block()
+    assert len(operations.digest) == 16
     assert operations.digest != Operations().digest
     return operations.digest
 
@@ -36,6 +39,10 @@ def trained(rate: float) -> None:
         (lambda: (X == X).any(), lambda: (X != X).any()),
         (lambda: X.to(torch.float64).mul(3), lambda: X.mul(3)),
         (lambda: trained(0.1), lambda: trained(0.1 + 1e-6)),  # the step, after a backward pass
+        (lambda: X + 0, lambda: X * 1),  # of which both give X
+        (lambda: ZEROS * 2, lambda: ZEROS * 3),
+        (lambda: torch.add(X, ZEROS, alpha=2), lambda: torch.add(X, ZEROS, alpha=3)),
+        (lambda: ONE.item(), lambda: TWO.item()),  # results that are no tensors
     ],
 )
 def test_another_computation_has_another_hash(one: Callable[[], object], other: Callable[[], object]) -> None:
@@ -70,3 +77,14 @@ def test_reserved_memory_is_zero_in_every_run() -> None:
         assert not torch.empty_like(X).any()
         storage = X.clone()
         assert (torch.empty(0).set_(storage) == X).all()
+
+
+def test_operations_get_all_that_they_are_called_with_and_the_address_of_nothing_counts() -> None:
+    with Operations():
+        assert torch.equal(torch.add(X, X, alpha=2), 3 * X)
+        assert torch.equal(X.sum(dim=1, keepdim=True), X.sum(1)[:, None])
+
+    def drawn() -> object:
+        return torch.zeros(5).normal_(generator=torch.Generator().manual_seed(3))
+
+    assert digest(drawn) == digest(drawn)
