@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
-from scipy.stats import binomtest, bootstrap, norm, ttest_1samp
+from scipy.stats import binomtest, bootstrap, norm, t, ttest_1samp
 
 from tests.cases import each
 from ttabench_reports.evidence import stats
@@ -65,8 +65,20 @@ def test_wilson_broadcasts_and_narrows_with_images() -> None:
     low, high = wilson(90.0, [100, 1000, 10_000])
     assert low.shape == (3,)
     assert np.all(np.diff(high - low) < 0)
+
+
+def test_wilson_stays_within_0_and_100_however_it_is_rounded() -> None:
+    n = np.arange(1, 2000)
+    assert wilson(0.0, n)[0].min() == 0
+    assert wilson(100.0, n)[1].max() == 100
+
+
+@each("confidence", [0.0, 1.0, 1.5, 95.0, math.nan])
+def test_a_confidence_is_between_0_and_1(confidence: float) -> None:
     with pytest.raises(ValueError, match="confidence"):
-        wilson(90.0, 100, 95)
+        wilson(90.0, 100, confidence)
+    with pytest.raises(ValueError, match="confidence"):
+        percentiles([0.0, 1.0], confidence)
 
 
 def draw(
@@ -98,6 +110,7 @@ def test_a_mean_that_fell_is_tested_by_images_and_from_three_seeds_on_by_seeds()
     assert mean_fell(by_image, [-0.1, -0.1, -0.1]) == pytest.approx(expected)
     assert mean_fell(by_image, [0.5, -0.7, -0.1]) > expected
     assert mean_fell(-by_image) == pytest.approx(1 - expected)
+    assert mean_fell([-1.0, -2.0]) == pytest.approx(ttest_1samp([-1, -2], 0, alternative="less").pvalue)
     assert (mean_fell(np.zeros(9)), mean_fell([-1.0]), mean_fell([1.0])) == (1.0, 0.5, 1.0)
 
 
@@ -110,18 +123,19 @@ def test_where_all_images_change_alike_the_sign_decides(n: int) -> None:
         assert mean_fell([-change] * n) == 1.0
 
 
-@each(("a", "b"), [(0, 0), (0, 1), (3, 3), (1, 9), (12, 30), (200, 150)])
+@each(("a", "b"), [(0, 0), (0, 1), (1, 0), (3, 3), (1, 9), (12, 30), (200, 150)])
 def test_mcnemar_is_scipys_binomial_test(a: int, b: int) -> None:
     expected = binomtest(b, a + b, 0.5).pvalue if a + b else 1.0
     assert mcnemar(a, b) == pytest.approx(expected)
     assert mcnemar([a, b], [b, a]) == pytest.approx([expected] * 2)
+    assert mcnemar(np.uint8(a), np.uint8(b)) == pytest.approx(expected)  # 200 + 150 is no byte
     less = binomtest(b, a + b, 0.5, "less").pvalue if a + b else 1.0
     assert mcnemar(a, b, "less") == pytest.approx(less)
 
 
 def test_holm_by_hand_and_never_below_the_plain_p() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.6]) == pytest.approx([1.0, 1.0])
+    assert holm([0.6, 0.7]) == pytest.approx([1.0, 1.0])
     adjusted = holm([0.02, math.nan, 0.03])
     assert adjusted[[0, 2]] == pytest.approx([0.04, 0.04])
     assert math.isnan(adjusted[1])
@@ -142,6 +156,9 @@ def test_bootstrap_is_paired_and_agrees_with_scipys() -> None:
     rng = np.random.default_rng(4)
     values = rng.binomial(15, [[0.7], [0.9]], (2, 400)) / 15
     draws = bootstrap_means(values)
+    assert draws.dtype == np.float32  # half the memory
+    bounds = np.quantile(draws.astype(float), [0.025, 0.975], axis=0)
+    assert np.array_equal(percentiles(draws), bounds)
     difference = bootstrap_means(values[1:] - values[:1])[:, 0]
     np.testing.assert_allclose(draws[:, 1] - draws[:, 0], difference, atol=1e-5)  # the same resamples
     theirs = bootstrap((values[0],), np.mean, n_resamples=20_000, method="percentile", rng=5)
@@ -178,6 +195,23 @@ def test_an_interval_is_long_on_the_side_where_the_bootstrap_is() -> None:
     assert mean - low > 2 * (high - mean) > 0
 
 
+def test_an_interval_with_seeds_adds_the_half_widths_in_squares() -> None:
+    rng = np.random.default_rng(13)
+    values = rng.random((1, 50)) + rng.random((3, 50)) + np.array([[0.0], [0.1], [0.2]])
+    spread, mean = spread_of(values), values.mean()
+    assert 0.5 < spread.images / spread.plain < 0.95
+    wider = math.sqrt(50 / 49) * spread.images / spread.plain
+    half = t.ppf(0.975, 2) * spread.seeds
+    expected = mean - math.hypot(0.2 * wider, half), mean + math.hypot(0.1 * wider, half)
+    assert spread.between(mean - 0.2, mean + 0.1) == pytest.approx(expected)
+    assert spread.between(mean + 0.1, mean - 0.1) == pytest.approx((mean - half, mean + half))
+
+
+@each("seeds", [1, 3])
+def test_values_that_are_all_equal_have_an_interval_without_a_width(seeds: int) -> None:
+    assert interval(np.full((seeds, 20), 0.5)) == (0.5, 0.5)
+
+
 def test_a_difference_that_all_images_share_is_sure() -> None:
     for seeds in (1, 3):
         moments = Moments(np.stack([np.zeros((seeds, 20)), np.ones((seeds, 20))]))
@@ -191,21 +225,29 @@ def test_a_bootstrap_mean_is_over_every_image() -> None:
     np.testing.assert_allclose(bootstrap_means(values), expected, rtol=1e-5)
 
 
-def test_sums_over_many_images_are_exact() -> None:
-    values = np.random.default_rng(8).integers(12, 16, (2, 1, 200_000))
-    rows = values[:, 0].astype(np.int64)
+@each("seeds", [1, 3])
+def test_sums_over_many_images_are_exact(seeds: int) -> None:
+    values = np.random.default_rng(8).integers(3000, 3100, (2, seeds, 200_000), dtype=np.uint16)
+    exact = values.astype(np.int64)
+    over_seeds = exact.sum(axis=1)
     moments = Moments(values)
-    assert np.array_equal(moments.sums[:, 0], rows.sum(axis=1))
-    assert np.array_equal(moments.across, rows @ rows.T)
+    assert np.array_equal(moments.sums, exact.sum(axis=2))
+    assert np.array_equal(moments.across, over_seeds @ over_seeds.T)
+    assert np.array_equal(moments.within, np.einsum("asn,bsn->ab", exact, exact))
+
+
+def test_products_are_exact_from_the_first_sum_on_that_32_bits_do_not_hold() -> None:
+    assert Moments(np.array([[[4095, 4094]]])).across.item() == 4095**2 + 4094**2
 
 
 @pytest.mark.parametrize("n", [1, 7, 64, 1001])
 def test_right_and_wrong_are_counted_in_bits_to_the_same_sums(n: int) -> None:
-    values = (np.random.default_rng(n).random((3, 2, n)) < 0.7).astype(np.uint8)
-    bits, numbers = Moments(values), Moments(values.astype(float))
-    assert np.array_equal(bits.sums, numbers.sums)
-    assert np.array_equal(bits.across, numbers.across)
-    assert np.array_equal(bits.within, numbers.within)
+    right = (np.random.default_rng(n).random((9, 2, n)) < 0.7).astype(np.uint8)
+    for values in (right, 2 * right):  # of which the second has more than one bit
+        bits, numbers = Moments(values), Moments(values.astype(float))
+        assert np.array_equal(bits.sums, numbers.sums)
+        assert np.array_equal(bits.across, numbers.across)
+        assert np.array_equal(bits.within, numbers.within)
 
 
 def test_a_p_value_is_the_level_at_which_the_interval_reaches_zero() -> None:
@@ -241,6 +283,8 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
             assert getattr(quick, name) == pytest.approx(getattr(direct, name), rel=1e-9, abs=1e-9)
         mine = spread_of(values[a])
         assert moments.spread(a).plain == pytest.approx(mine.plain, rel=1e-6)
+        assert moments.is_lower(a, b) == (values[a].mean() < values[b].mean())
+        assert not moments.is_lower(a, a)
         by_image = (values[a] - values[b]).mean(axis=0)
         assert quick.plain == pytest.approx(by_image.std(ddof=1) / math.sqrt(200))
         by_seed = (values[a] - values[b]).mean(axis=1)
@@ -253,7 +297,7 @@ def test_moments_give_what_the_values_give(seeds: int) -> None:
 
 def test_standard_errors_are_those_of_the_analysis_of_variance() -> None:
     rng = np.random.default_rng(12)
-    x = rng.random((1, 50)) + rng.random((3, 1)) + rng.random((3, 50))
+    x = 0.01 * (rng.random((1, 50)) + rng.random((3, 1)) + rng.random((3, 50)))
     of_image, of_seed = x.mean(axis=0) - x.mean(), x.mean(axis=1) - x.mean()
     rest = x - x.mean() - of_image - of_seed[:, None]
     ms_image, ms_seed = 3 * (of_image**2).sum() / 49, 50 * (of_seed**2).sum() / 2
