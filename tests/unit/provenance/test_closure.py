@@ -61,6 +61,24 @@ TWO = "def a(x): return x + 1\ndef b(x): return x * 2\n"
         ("import numpy as np\ndef f(x): return np.log(x)", "from numpy import log\ndef f(x): return log(x)"),
         ("class A:\n    def one(self): return 1\ndef f(): return A()", "class A:\n    pass\ndef f(): return A()"),
         ("class A: pass\ndef f(): return A()", "class B: pass\ndef f(): return B()"),
+        # Members that nobody calls.
+        *(
+            (f"from typing import Generic\nclass A({base}):\n    {kind}\n    def one(x): return 1\ndef f(): return A()",
+             f"from typing import Generic\nclass A({base}):\n    {kind}\n    def one(x): return 2\ndef f(): return A()")
+            for base, kind in (
+                ("nn.Module", "@staticmethod"), ("nn.Module", "@classmethod"), ("Generic[T]", "@property"),
+                ("object", "@property"),
+            )
+        ),
+        ("class A:\n    def one(self): return 1\ndef f(): return A(), 'one'",
+         "class A:\n    def one(self): return 2\ndef f(): return A(), 'one'"),
+        ("class A:\n    def one(self): return 1\ndef f(x): return A(), getattr(x, 'two')",
+         "class A:\n    def one(self): return 2\ndef f(x): return A(), getattr(x, 'two')"),
+        # What only packages and type checkers read.
+        ("__all__ = ['f']\ndef f(): return 1", "def f(): return 1"),
+        ("import typing\nif typing.TYPE_CHECKING:\n    A = 1\nelse:\n    B = 2\ndef f(): return B",
+         "B = 2\ndef f(): return B"),
+        ("if not TYPE_CHECKING:\n    B = 2\ndef f(): return B", "B = 2\ndef f(): return B"),
     ],
 )  # fmt: skip
 def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) -> None:
@@ -94,6 +112,27 @@ def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) 
         ("A = 1\ndef f():\n    global A\n    return A", "A = 2\ndef f():\n    global A\n    return A"),
         ("try:\n    from n import a as g\nexcept ImportError:\n    g = 1\ndef f(x): return g(x)",
          "try:\n    from n import b as g\nexcept ImportError:\n    g = 1\ndef f(x): return g(x)"),
+        *(
+            (f"{text.format(1)}\ndef f(): return A", f"{text.format(2)}\ndef f(): return A")
+            for text in (
+                "if x:\n    A = {}", "if x:\n    A = 3\nelse:\n    A = {}", "if x:\n    B = 0\n    A = {}\n    C = 0",
+                "with x:\n    if y:\n        A = {}", "A = x\nA.b.c[0].d = {}", "A = x\nif y:\n    A[1] = {}",
+                "A = 0\nA = {}", "A: int = {}", "B = A = {}", "A = 1\nif x:\n    if y:\n        g({})\n    A = 1",
+                "A = 1\nwhile x:\n    B = 1\n    for y in x: g({})\n    C = 1", "if x:\n    def A(): return {}",
+                "if x.RUNS:\n    A = {}", "if not x:\n    A = {}", "if -x:\n    A = {}",
+            )
+        ),
+        # Several imports.
+        *(
+            (text.format("a"), text.format("b"))
+            for text in (
+                "from n import {} as g\nimport os\ndef f(): return g(os)",
+                "import os\nfrom n import {} as g\ndef f(): return g(os)",
+                "def f(x):\n    from n import {} as g\n    import os\n    return g(os)",
+                "def f(x):\n    import os\n    from n import {} as g\n    return g(os)",
+                "def f(x):\n    if x:\n        from n import {} as g\n    return g(x)",
+            )
+        ),
         # A class inside of a function has a member with the name of a global function.
         *(
             (f"def a(x): return {value}\ndef f(x):\n    class C:\n        def a(self): return 1\n    return a(x)",
@@ -110,13 +149,33 @@ def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) 
             for name, use in (
                 ("__len__", "A()"), ("one", "A().one()"), ("one", "A.one"), ("one", "getattr(A(), 'one')"),
                 ("one", "getattr(A(), f'o{n}')"), ("one", "methodcaller('one')(A())"),
+                ("one", "getattr(A(), 'o' + n)"), ("one", "setattr(A(), f'o{n}', 1)"), ("one", "hasattr(A(), 'one')"),
+                ("one", "attrgetter(f'o{n}')(A())"), ("one", "methodcaller('o' + n)(A())"), ("one", "attrgetter('one')(A())"),
+                ("one", "operator.attrgetter('one')(A())"),
             )
         ),
         ("class A:\n    def one(self): return 1\n    two = one\ndef f(): return A().two()",
          "class A:\n    def one(self): return 2\n    two = one\ndef f(): return A().two()"),
         ("class A:\n    @property\n    def one(self): return 1\ndef f(a): return A, a.one",
          "class A:\n    @property\n    def one(self): return 2\ndef f(a): return A, a.one"),
+        *(
+            ("class A:\n    @property\n    def one(self): return 1\n    @one.setter\n    def one(self, x): self.x = 1\n"
+             "def f(a): return A, a.one",
+             f"class A:\n    @property\n    def one(self): return {got}\n    @one.setter\n    def one(self, x): self.x = {given}\n"
+             "def f(a): return A, a.one")
+            for got, given in ((1, 2), (2, 1))
+        ),
         # Members that a class of another package may call.
+        *(
+            (f"{text.format(1)}\ndef f(): return A()", f"{text.format(2)}\ndef f(): return A()")
+            for text in (
+                "class A(nn.Base[int]):\n    def hook(self): return {}",
+                "class A(object, nn.Base):\n    def hook(self): return {}",
+                "class B: pass\nclass A(B, nn.Base):\n    def hook(self): return {}",
+                "class C(nn.Base): pass\nclass B(C): pass\nclass A(B):\n    def hook(self): return {}",
+                "class A(Function):\n    @staticmethod\n    def forward(x): return {}",
+            )
+        ),
         ("class A(nn.Module):\n    def forward(self): return 1\ndef f(): return A()",
          "class A(nn.Module):\n    def forward(self): return 2\ndef f(): return A()"),
         ("class B(nn.Module): pass\nclass A(B):\n    def hook(self): return 1\ndef f(): return A()",
@@ -264,3 +323,100 @@ def test_old_texts_with_new_references_give_the_old_hash_where_references_are_th
     texts = {node: then.texts.get(node, text) for node, text in now.texts.items()}
     assert now.source_with(now.texts) == now.source != then.source
     assert (now.source_with(texts) == then.source) == alike
+
+
+def test_a_class_that_is_made_from_itself_or_from_a_value_has_no_members_that_others_call() -> None:
+    for head in ("A = make()\nclass A(A):", "class A(B):", "class B(A): pass\nclass A(B):"):
+        one = f"B = make()\n{head}\n    def one(self): return 1\ndef f(): return A"
+        assert same(one, one.replace("return 1", "return 2")) == (not head.startswith("A = "))
+
+
+def test_how_often_each_definition_decides_what_runs() -> None:
+    texts = {
+        "m": "from s import g\nclass A:\n    def one(self, x): return 1 if x else 2\n"
+        "def f(x):\n    if x:\n        return A().one(x)\n    return g(x)",
+        "s": "def g(x): return x or 1",
+    }
+    code = reached(texts, whole=("s",))
+    assert code.branches == {("m", "f", ""): 1, ("m", "A", ""): 0, ("m", "A", "one"): 1}
+    assert code.texts.keys() - code.branches.keys() == {("s", WHOLE, "")}
+
+
+def test_what_a_name_refers_to() -> None:
+    texts = {
+        "m": "import numpy as np\nimport p\nfrom k import a\n"
+        "def f(x): return np.linalg.norm(x), abs(x), p.inner.g.one, p.inner.deep.h, p.two.three, a, p",
+        "p": "", "p.inner": "def g(): return 1", "p.inner.deep": "def h(): return 1", "k": "a = 1",
+    }  # fmt: skip
+    code = reached(texts, left_out=("k",))
+    assert code.edges["m", "f", ""] == (
+        "numpy:linalg.norm", "abs", ("p.inner", "g", ""), ".one", ("p.inner.deep", "h", ""), ".",
+        ("p", WHOLE, ""), ".two.three", "left out", ("p", WHOLE, ""), ".",
+    )  # fmt: skip
+
+
+def test_a_name_may_come_by_the_second_star() -> None:
+    texts = {
+        "m": "from p import *\ndef f(): return g()", "p": "from q import *\nfrom r import *", "q": "",
+        "r": "from s import g", "s": "def g(): return 1",
+    }  # fmt: skip
+    assert ("r", WHOLE, "") not in reached(texts).texts
+
+
+STORED = {
+    "m": """
+        from __future__ import annotations
+        import functools
+        import numpy as np
+        from n import *
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            from k import Only
+        A, B = 1, 2
+        TABLE = {}
+        TABLE["a"] = B
+        try:
+            import fast
+        except ImportError:
+            fast = None
+        if fast:
+            register(A)
+        class Base(np.ndarray):
+            size: int = 3
+            def hook(self): return self.size
+            @property
+            def value(self): return A
+            @value.setter
+            def value(self, x): self.x = x
+            @staticmethod
+            def made(): return Base()
+            def _unused(self): return 5
+        class Plain:
+            kept = 1
+            def used(self): return 1
+            def unused(self): return 2
+        def even(n): return n == 0 or odd(n - 1)
+        def odd(n): return n != 0 and even(n - 1)
+        def down(n): return down(n - 1) if n else [x for x in range(3) if x]
+        async def later(x):
+            from n import two as inner
+            return await inner(x)
+        @functools.cache
+        def f(x, *, y=A):
+            "Words."
+            if x is None:
+                raise ValueError("words")
+            return Base(), Plain().used(), even(3), down(x), one(y), later, TABLE, getattr(x, "hook"), np.log(x)
+    """,
+    "n": "def one(x): return two(x)\ndef two(x): return one(x - 1) if x else 0\ndef three(): return one",
+}
+
+
+def test_the_hash_of_given_code_stays() -> None:
+    """Results have it: with another one, all that is stored would be stale."""
+    code = reached(STORED)
+    assert code.source == "9435cf401941e2a52c78e34128c12ac380b40b2ce6da2e05150ad731419fc6af"
+    assert (
+        reached(STORED, ("m", "later", ""), whole=("n",)).source
+        == "5723e548dc7eb96b1759ce2a0f4bc5dc73e40e94f940aaf1f0c87ba6c5d254a5"
+    )

@@ -42,3 +42,31 @@ def test_a_branch_that_refers_to_nothing_counts() -> None:
 )
 def test_all_that_decides_what_runs_counts_but_for_errors(body: str, count: int) -> None:
     assert of(body).branches == count
+
+
+def test_what_imports_mean() -> None:
+    text = (
+        "import a.b, c.d as e\nfrom . import f\nfrom ..g import h as i, j\nfrom k import *\n"
+        "if x:\n    from l import m\ndef n():\n    import o\n    from p import q\n"
+    )
+    found = definitions_of(ast.parse(text))
+    assert found.imports == {
+        "a": "a", "e": "c.d", "f": ".:f", "i": "..g:h", "j": "..g:j", "*k": "k:*", "m": "l:m",
+    }  # fmt: skip
+    assert found.by_name["n"].imports == {"o": "o", "q": "p:q"}
+
+
+def test_what_a_definition_refers_to_and_uses() -> None:
+    found = definitions_of(
+        ast.parse(
+            "import k\nclass A(B[int], k.C):\n    x = g\n    @staticmethod\n    def one(): return 1\n"
+            "    @classmethod\n    def two(cls): return cls.y\n    def three(self): return k.l.m + g\n"
+        )
+    ).by_name["A"]
+    assert found.bases == ("B", "k.C")
+    assert found.refers == ("B", "int", "k.C", "g")
+    assert [*found.members] == ["one", "two", "three"]
+    assert {name: of.free for name, of in found.members.items()} == {"one": True, "two": True, "three": False}
+    assert found.members["three"].refers == ("k.l.m", "g")
+    assert found.members["three"].uses == ("l", "m")
+    assert found.members["two"].uses == ("y",)
