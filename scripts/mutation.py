@@ -152,6 +152,9 @@ def main() -> None:
         names = ["*"]
         if options.again:
             names = [name for name, state in states(work).items() if state in UNNOTICED]
+            # It says which tests reach what, and is not renewed for tests that changed. Where the group has
+            # other tests than in it, mutmut also forgets all results.
+            (work / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
         subprocess.run(
             [*MUTMUT, "run", "--max-children", str(options.processes), *names],
             cwd=work, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
