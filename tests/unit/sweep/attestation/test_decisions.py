@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -85,6 +87,7 @@ class Told:
         vars(self).update(of)
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
+        assert isinstance(outcome, Outcome)
         return [*groups]
 
     def watch(self, changed: frozenset[str]) -> dict[str, str]:
@@ -107,7 +110,8 @@ class Told:
 
 
 def attested(folder: Path, groups: Sequence[Group], way: Any, keep: bool = True) -> Outcome:
-    *_, last = attestation.attest(Store.create(folder, {}), groups, way, keep)
+    of = (Store.create(folder, {}), groups, way)
+    *_, last = attestation.attest(*of) if keep else attestation.attest(*of, keep=False)
     assert isinstance(last, Outcome)
     return last
 
@@ -123,7 +127,7 @@ def test_stale_cells_with_a_number_are_in_groups_of_one_kind_code_and_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = Code("now", {F: "2", G: "3"})
-    monkeypatch.setattr(groups, "code_of", lambda cell: now)
+    monkeypatch.setattr(groups, "code_of", lambda cell: now if cell.method == "tent" else Code())
 
     def stored(seed: int, seconds: float = 1.0, attested: bool = False, **more: Any) -> Any:
         of = {"source": "then", "environment": StoredEnvironment(), "definitions": {F: "1"}, **more}
@@ -228,6 +232,7 @@ def test_what_is_stored_of_an_outcome(tmp_path: Path) -> None:
     assert (line["executed"], line["accepted"], line["way"]) == ([F], ["a branch"], "measured again")
     assert line["seed"] == seed_of(every)
     assert line["environment"] == {}
+    assert 0 <= time.time() - line["written"] < 600
     assert line["shown_on"] == environment("cpu")
     assert second.cell_id not in str(line)
 
@@ -276,6 +281,9 @@ def test_if_it_is_stopped_numbers_that_disagree_are_stored_alone(
         ran.throw(KeyboardInterrupt())  # type: ignore[attr-defined]
     assert (tmp_path / "results" / FILE).exists() == stored
     assert way.checked == stored
+    if stored:
+        line = line_of(tmp_path / "results")
+        assert (line["way"], line["same"], len(line["refused"])) == ("measured again", [], 1)
 
 
 def test_code_that_changed_meanwhile_stores_nothing(tmp_path: Path) -> None:
@@ -284,6 +292,8 @@ def test_code_that_changed_meanwhile_stores_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="the code changed while it was attested; nothing is stored"):
         attested(tmp_path, [group(*seeds(0))], Told({0: ("it differs", True)}, check_code=changed))
+    told = "the code changed while it was attested; nothing is stored. Run the command again."
+    assert str(groups.code_changed()) == told
     assert not (tmp_path / FILE).exists()
 
 
@@ -347,6 +357,32 @@ def test_groups_that_disagree_are_those_of_which_a_cell_ran() -> None:
     assert sample.alike == []
 
 
+def test_the_draw_is_that_of_the_seed() -> None:
+    def drawn(seed: int) -> list[Any]:
+        way: Any = Told({}, {F: "a branch"})
+        assert [*Sample([group(*seeds(*range(40)))], way, seed).run()]
+        return way.turns  # type: ignore[no-any-return]
+
+    assert [drawn(seed) for seed in range(5)] == [drawn(seed) for seed in range(5)]
+    assert len({str(drawn(seed)) for seed in range(5)}) == 5
+
+
+def test_a_group_without_further_cells_does_not_end_the_turns_of_others() -> None:
+    way: Any = Told({}, {F: "a branch"})
+    assert [*Sample([group(*seeds(0)), group(*seeds(1, 2, 3, arch="cct_2"))], way, 0).run()]
+    assert [len(ran) for _, ran in way.turns] == [2, 1, 1]
+
+
+def test_a_cell_of_each_kind_of_last_batch_runs_first_and_later_any_cell() -> None:
+    """None, one, two and three of eight images are in the last batch."""
+    cells = [replace(CELL, seed=of, protocol=Protocol(batch_size=of)) for of in (4, 7, 3, 5)]
+    way: Any = Told({}, {F: "a branch"})
+    assert [*Sample([group(*map(record, cells))], way, 0).run()]
+    first, *later = (ran for _, ran in way.turns)
+    assert {4, 7} < {*first}
+    assert [len(first), *map(len, later)] == [3, 1]
+
+
 def test_the_seed_is_of_the_groups_and_of_the_bits_that_are_stored() -> None:
     other_bits = replace(measured(CELL, ~RIGHT)).to_json()
     made = [
@@ -387,6 +423,8 @@ def test_the_cheapest_cell_of_each_set_of_images_that_changed_code_makes_is_adde
     assert sorted(of.data["cell"]["corruption"] for _, of in added) == ["frost", "snow"]
     assert (made[1], made[1].records[0]) in added  # in 1 s; that of the other group takes 2 s
     assert of_each_image_set([*made], [fog, snow, (made[1], made[1].records[1])]) == []
+    earlier = group(record(made[0].records[0].result.cell, of={FOG: "0"}), changed=[FOG])
+    assert of_each_image_set([made[0], earlier], [fog, snow]) == [(earlier, earlier.records[0])]
     limited = of_images("fog", arch="cct_2", protocol=Protocol(limit=9))
     assert of_each_image_set([made[0], limited], [fog, snow]) == [(limited, limited.records[0])]
 
@@ -461,6 +499,7 @@ def test_fewer_branches_than_then_are_named() -> None:
     assert fewer_branches([G, F], {F: 3, G: 2}, {F: 1}).startswith(
         f"{F}: a branch of it was removed (3 then, 1 now)"
     )
+    assert fewer_branches([F], {F: 1}, {}).startswith(f"{F}: a branch of it was removed (1 then, 0 now)")
     assert fewer_branches([F], {F: 3}, {}).startswith(f"{F}: a branch of it was removed (3 then, 0 now)")
 
 
@@ -471,7 +510,8 @@ def test_what_results_store_decides_which_groups_can_be_measured_again(
         def refers_as(self, then: Code) -> bool:
             return (then.source, then.definitions) == ("then", {F: "1"})
 
-    monkeypatch.setattr(measured_again, "code_of", lambda cell: Now("now", {F: "2"}, Reached(), {F: 1}))
+    now = Now("now", {F: "2"}, Reached(), {F: 1})
+    monkeypatch.setattr(measured_again, "code_of", lambda cell: now if cell.method == "tent" else Code())
 
     def of(arch: str, source: str = "then", branches: int = 1) -> Group:
         made = record(replace(CELL, arch=arch), source=source)
@@ -488,14 +528,15 @@ def test_what_results_store_decides_which_groups_can_be_measured_again(
 
 
 def test_what_is_said_of_the_old_code_and_what_is_no_function(tmp_path: Path) -> None:
-    way = MeasuredAgain(Store.create(tmp_path, {}), lambda groups, outcome: groups)
+    way = MeasuredAgain(Store.create(tmp_path, {}), lambda groups, outcome: [*groups, *outcome.same])
     counted, uncounted, table = (
         f"ttabench/nn/objectives.py: {name}" for name in ("entropy", "soft_cross_entropy", "NONE")
     )
     of_this_machine = StoredEnvironment(measured_again.here("cpu", CELL))
     of = record(environment=of_this_machine)
     of.definitions.branches = {counted: 1}
-    assert way.possible([group(of, changed=[counted, uncounted])], Outcome())
+    of_both = group(of, changed=[counted, uncounted]), group(of, changed=[counted])
+    assert way.possible(of_both, Outcome()) == [*of_both]
     assert way.watch(frozenset([counted, uncounted, table])) == {
         table: "it is no function; measure these cells again"
     }
@@ -512,6 +553,7 @@ def test_what_is_said_of_the_old_code_and_what_is_no_function(tmp_path: Path) ->
         ({"device": "cuda"}, "a GPU does not give the same bits twice; measure these cells again"),
         ({"device": "cuda:1"}, "a GPU does not give the same bits twice; measure these cells again"),
         ({"processor": "Another"}, "they were measured on another kind of machine (Another)"),
+        ({"processor": ...}, "they were measured on another kind of machine (unknown)"),
         ({"processor": None}, "they were measured on another kind of machine (None)"),
         ({"threads": 99}, "they were measured on another kind of machine ({processor})"),
         ({"versions": {"torch": "1.0"}}, "they were measured on another kind of machine ({processor})"),
@@ -521,7 +563,8 @@ def test_only_the_kind_of_machine_that_made_results_gives_the_same_bits(
     changed: dict[str, Any], why: str
 ) -> None:
     here = measured_again.here("cpu", CELL)
-    outcome, of = Outcome(), group(record(environment=StoredEnvironment({**here, **changed})))
+    facts = {name: value for name, value in {**here, **changed}.items() if value is not ...}
+    outcome, of = Outcome(), group(record(environment=StoredEnvironment(facts)))
     assert measured_again._of_this_machine(of, outcome) == (not why)
     assert [*outcome.left.values()] == [why.format(processor=here.get("processor"))] * bool(why)
 
@@ -568,6 +611,7 @@ def test_cells_run_with_the_code_of_now_and_what_runs_in_one_that_differs_is_for
     checks = [checked("same"), progress, checked("differs"), checked("same")]
 
     def run(*given: Any) -> Iterator[Any]:
+        assert os.environ[summary_cache.LIMIT] == "0"
         done.append(given)
         for check in checks:
             way._executed.ran += 1  # type: ignore[attr-defined]
@@ -588,6 +632,11 @@ def test_cells_run_with_the_code_of_now_and_what_runs_in_one_that_differs_is_for
     ]  # fmt: skip
     assert way._executed.ran == 2  # type: ignore[attr-defined]
     assert type(way._executor) is type(pick_executor(0, "cpu"))
+    way._executed = Ran()  # type: ignore[assignment]
+    done.clear()
+    checks[:] = [checked("differs")]
+    assert [*way.run(records, 0)]
+    assert done[-1] == ("back to", 0)
     for changed, anew in ((F, False), (FOG, True)):
         done.clear()
         way.watch(frozenset([changed]))
@@ -667,6 +716,9 @@ def test_both_codes_are_asked_for_the_same_cells_each_in_its_own_folder() -> Non
             {"cells": cells, "folder": folder, **how} for cells, how in zip(chains, hows, strict=True)
         ]
     assert way.missing() == {}
+    old._answers["missing"] = {"f": ["a branch", "another"]}
+    assert way.missing() == {f"f{OLD}": "a branch"}
+    assert way.accepted == ()
 
 
 SCORING = "ttabench/measure/scoring.py"
@@ -768,7 +820,7 @@ def test_images_that_are_read_otherwise_are_told_of_their_group() -> None:
             "the two codes read other images or labels for digits-c",
             "",
         ),
-        (cannot, ([{"reason": "X. gone."}], [{}]), "", "digits-c, snow cannot be read: X. gone"),
+        (cannot, ([{"reason": "no X."}], [{}]), "", "digits-c, snow cannot be read: no X"),
     ):
         old, now = (
             Answering(code=codes, references=[{FOG: []}], read=found)

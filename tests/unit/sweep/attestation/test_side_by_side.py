@@ -714,3 +714,61 @@ def test_numbers_and_devices_of_a_text_and_its_branches_for_a_gpu() -> None:
     )
     assert one_side._constants(node) == {"2", "7", "1e-06", "3", "cpu", "cuda"}
     assert [each.lineno for each in one_side._for_gpus(node)] == [2, 4]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("more", [True, False])
+def test_which_cells_run_on_which_images(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, more: bool
+) -> None:
+    monkeypatch.setattr(worker, "CLEAN", worker.CLEAN)
+    chain = [replace(cell, corruption="snow"), cell]
+    small = chain if whole else [replace(each, protocol=few(each.protocol)) for each in chain]
+    made: list[tuple[str, int]] = []
+    data: Any = SimpleNamespace(
+        name="mine",
+        scored_classes=(),
+        corrupted=lambda *of: made.append(of),
+        test=lambda: None,
+        train=lambda: None,
+    )
+    asked: list[Any] = []
+    result = SimpleNamespace(status="ok", accuracy=50.0, correct=b"ab", reason="")
+    other = SimpleNamespace(status="ok", accuracy=25.0, correct=b"ab", reason="")
+    side: Any = Side()
+    side._whole = lambda name: data
+    side._use = lambda *given: asked.append(given)
+    side._load = lambda *given: asked.append(given)
+    side._result = lambda *given: asked.append(given) or result
+    side._others = lambda *given: asked.append(given) or iter([other])
+    found = side.run([each.to_json() for each in chain], str(tmp_path), whole=whole, varied=more)
+    (used, of), loaded, ran, *others = asked
+    assert (used is data, type(used) is FewImages, of) == (whole, not whole, cell)
+    assert loaded == (cell, data, tmp_path)
+    assert ran == (small, tmp_path)
+    assert others == ([(small, data, tmp_path)] if more else [])
+    assert made == [("snow", 5), ("fog", 5)]
+    assert (worker.CLEAN == 16) == (not whole)
+    seconds = cell.arch, cell.dataset, cell.checkpoint, "cpu", small[-1].protocol.batch_size, "float32"
+    assert side._state.keep("source seconds", seconds, lambda: 5.0, limit=64) == 1.0
+    other.accuracy = 75.0
+    again = side.run([each.to_json() for each in chain], str(tmp_path), whole=whole, varied=more)
+    assert (again["numbers"] != found["numbers"]) == more
+    result.status, result.reason = "failed", "it broke"
+    assert side.run([cell.to_json()], str(tmp_path), whole=whole, varied=more) == {"reason": "it broke"}
+
+
+def test_the_dataset_of_a_cell_is_the_last_one_that_is_given(cell: Cell) -> None:
+    side: Any = Side()
+    for data in ("one", "other"):
+        side._use(data, cell)
+        assert side._state.keep("dataset", cell.dataset, lambda: None, limit=4) == data
+
+
+def test_a_stream_is_stopped_at_the_second_batch_that_is_scored() -> None:
+    hear = one_side._stopping()
+    for scored in (False, True, False, False):
+        hear(SimpleNamespace(scored=scored))
+    with pytest.raises(Stopped):
+        hear(SimpleNamespace(scored=True))
+    hear(SimpleNamespace(scored=True))
