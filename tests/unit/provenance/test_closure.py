@@ -79,6 +79,8 @@ TWO = "def a(x): return x + 1\ndef b(x): return x * 2\n"
         ("import typing\nif typing.TYPE_CHECKING:\n    A = 1\nelse:\n    B = 2\ndef f(): return B",
          "B = 2\ndef f(): return B"),
         ("if not TYPE_CHECKING:\n    B = 2\ndef f(): return B", "B = 2\ndef f(): return B"),
+        ("class A:\n    if TYPE_CHECKING:\n        x = 1\n    y = 1\ndef f(): return A",
+         "class A:\n    y = 1\ndef f(): return A"),
     ],
 )  # fmt: skip
 def test_names_places_and_what_is_not_used_change_nothing(one: str, other: str) -> None:

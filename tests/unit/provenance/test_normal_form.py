@@ -143,8 +143,27 @@ def test_what_can_change_a_number_changes_the_hash(what: str) -> None:
         ("from .a import b", "from a import b"),
         ("self.align(x, source_statistics=a)", "self.align(x, source_statistics=2 * a)"),
         ("class A:\n    source_statistics: float = 0.5", "class A:\n    source_statistics: float = 0.9"),
+        ("class Needs:\n    a: int = 1", "class Needs:\n    a: int = 2"),
+        ("class Needs: source_statistics = 1", "class Needs: source_statistics = 2"),
+        # A dataclass makes no field of these, or no attribute.
+        *(
+            (f"class A:\n    a: {one} = 1", f"class A:\n    a: {other} = 1")
+            for one, other in (
+                ("ClassVar[int]", "int"), ("InitVar[int]", "int"), ("Final[int]", "int"),
+                ("ClassVar[int]", "InitVar[int]"), ("Final[ClassVar[int]]", "Final[int]"),
+            )
+        ),
+        ("raise Stop('now')", "raise Other('now')"),
+        ("raise", "raise Stop"),
+        # Not the sentences and papers of a method.
+        ("class A: scores, x = 'One sentence.', 1", "class A: scores, x = 'One sentence.', 2"),
+        ("class A: paper = x = 'a b'", "class A: paper = x = 'a c'"),
+        ("class A: x.paper = 1", "class A: x.paper = 2"),
+        ("class A: per_class = f(1)", "class A: per_class = f(2)"),
+        ("class A: per_class = 1", "class A: per_class = 2"),
+        ("class A: per_class = x = 'one'", "class A: per_class = x = 'two'"),
     ],
-)
+)  # fmt: skip
 def test_these_two_differ(one: str, other: str) -> None:
     assert not same(one, other)
 
@@ -156,6 +175,13 @@ def test_these_two_differ(one: str, other: str) -> None:
         ("def f(x):\n    return {a: b for a, b in x}", "def f(x):\n    return {k: v for k, v in x}"),
         ("def f():\n    'Text.'", "def f():\n    pass"),
         ("raise Stop('now')", "raise Stop('later') from problem"),
+        ("raise errors.Stop", "raise other.Stop"),
+        ("class A: per_class = 'one'", "class A: pass"),
+        ("class A: per_class: str = 'one'", "class A: pass"),
+        ("class A: paper = PAPER", "class A: paper = OTHER"),
+        ("class A: papers = paper = 1", "class A: papers = paper = 2"),
+        ("class A: scores = 'The loss.'", "class A: scores = 'The margin.'"),
+        ("f'{a}' 'b'", "f'{a}b' ''"),
         ("def f(x: int) -> int: return x", "def f(x): return x"),
         ("class A:\n    'Text.'\n    x = 1\n    'About x.'", "class A:\n    x = 1"),
         ("def f():\n    with o() as a: a.b()", "def f():\n    with o() as c: c.b()"),

@@ -39,7 +39,7 @@ def trained(rate: float) -> None:
         (lambda: (X == X).any(), lambda: (X != X).any()),
         (lambda: X.to(torch.float64).mul(3), lambda: X.mul(3)),
         (lambda: trained(0.1), lambda: trained(0.1 + 1e-6)),  # the step, after a backward pass
-        (lambda: X + 0, lambda: X * 1),  # of which both give X
+        (lambda: X * 1, lambda: X / 1),  # of which both give X
         (lambda: ZEROS * 2, lambda: ZEROS * 3),
         (lambda: torch.add(X, ZEROS, alpha=2), lambda: torch.add(X, ZEROS, alpha=3)),
         (lambda: ONE.item(), lambda: TWO.item()),  # results that are no tensors
