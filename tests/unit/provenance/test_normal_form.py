@@ -234,3 +234,51 @@ def test_every_other_name_in_an_expression_changes_the_hash() -> None:
             assert code_hash(ast.unparse(tree).encode()) != before, (file, node.lineno, name, node.id)
             node.id = name
         assert code_hash(ast.unparse(tree).encode()) == before
+
+
+BINDING = """
+def f(a, /, b: int = 1, *c, d=2, **e) -> int:
+    global g, h
+    import os.path, numpy as np
+    from math import log as ln, exp
+    import json
+    x = y = a
+    def inner(z):
+        nonlocal x, y
+        x, y = z, b
+        return x
+    class Local:
+        w = a
+        def method(self, a): return a + w
+    try:
+        with open(a) as handle, b: del handle.name
+    except (OSError, ValueError) as problem:
+        raise errors.Stop(problem) from None
+    for i, (j, *k) in enumerate(c): i += j
+    match a:
+        case {"one": one, **rest}: return rest, one
+        case [first, *others] | (first, *others): return others, first
+        case Point(x=0) as point: return point
+        case _: pass
+    if (walrus := len(a)) > 1: g = walrus
+    h = [i for i in a if i], {i: j for i, j in b}, {i for i in c}, (lambda a, q=d: a + q + e)
+    return inner(x), Local, os, np, ln, exp, json, f"{a!r:>{b}}" "text", (yield y)
+async def later(a):
+    async with a as b:
+        async for c in b: await c
+    return locals()
+class A(metaclass=M):
+    "Words."
+    x: ClassVar[int] = 1
+    y: Final[InitVar[int]] = 2
+    z: int
+    paper = PAPER
+    per_class = "text"
+    scores = "One sentence."
+    source_statistics: tuple = ()
+"""
+
+
+def test_the_hash_of_a_text_that_binds_names_in_all_ways_stays() -> None:
+    """Results have such hashes, in which local names are numbers."""
+    assert code_hash(BINDING.encode()) == "75cd39e3e1dfd623"
