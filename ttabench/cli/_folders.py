@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ttabench.errors import UserError, shortened
+from ttabench.errors import UserError, printable, shortened
 
 
 def check_folder(folder: Path) -> None:
@@ -16,7 +16,7 @@ def check_folder(folder: Path) -> None:
     """
     try:
         if (folder / "sweep.json").exists():
-            raise UserError(f"--out {shortened(str(folder))} is a results folder; choose another --out.")
+            raise UserError(f"--out {printable(str(folder))} is a results folder; choose another --out.")
         places = (folder.absolute(), *folder.absolute().parents)
         there = next(place for place in places if os.path.lexists(place))
         if not there.is_dir():
