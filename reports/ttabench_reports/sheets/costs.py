@@ -23,7 +23,7 @@ FOOTER = (
     "Times hold for {where}; passes hold everywhere."
 )
 SHARED = "Up to {:g} workers shared a GPU, which makes times longer."
-RECOMPUTED = "Cells were measured with --activations recompute, which takes longer and needs less memory."
+RECOMPUTED = "Activations were recomputed in the backward pass, which takes longer and needs less memory."
 APART = "Times and memory were measured separately, without other work on the machine, on {}."
 FRACTIONS = ("compute_ratio", "ms_per_image", "forward_passes", "backward_passes")
 """The numbers of :data:`MEASURED` that may have decimals."""

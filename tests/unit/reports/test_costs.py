@@ -208,7 +208,7 @@ def test_workers_that_shared_a_gpu_are_said_and_no_costs_of_a_quiet_machine(fram
 def test_recomputed_activations_are_said_and_no_costs_measured_apart(frame: pd.DataFrame) -> None:
     recomputed = frame.assign(recomputed=np.where(frame["corruption"] == "fog", 1.0, np.nan))
     for given, known in ((frame, False), (recomputed, True)):
-        assert ("with --activations recompute" in markdown.render(cost(Report(given)))) == known  # type: ignore[arg-type]
+        assert ("Activations were recomputed" in markdown.render(cost(Report(given)))) == known  # type: ignore[arg-type]
     with pytest.raises(UserError, match="--costs was measured with --activations recompute"):
         with_costs(frame, recomputed)
 
