@@ -35,6 +35,8 @@ SPECIAL |= dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=Tru
 
 _QUOTE = re.compile(r'(?P<opens>(?:(?<=[\s(\[{])|^)"(?=\S))|"')
 
+_BETWEEN_HYPHENS = re.compile("(?<=-)(?=-)")
+
 
 @lru_cache(maxsize=50_000)
 def escape(text: str) -> str:
@@ -45,7 +47,8 @@ def escape(text: str) -> str:
     >>> escape("tent[norms=all]: 5 % of a_b")
     'tent{[}norms=all{]}: 5 \\\\% of a\\\\_b'
     """
-    return "".join(SPECIAL.get(char) or _plain(char) for char in _QUOTE.sub(_directed, text))
+    runs = _BETWEEN_HYPHENS.split(_QUOTE.sub(_directed, text))  # LaTeX prints "--" as a dash
+    return "{}".join("".join(SPECIAL.get(char) or _plain(char) for char in run) for run in runs)
 
 
 def _directed(quote: re.Match[str]) -> str:

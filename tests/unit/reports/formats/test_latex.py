@@ -89,6 +89,9 @@ def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("*mine") == "{*}mine"  # after a line break, a star is part of the command
     assert latex.escape("δ = é") == r"$\delta$ = é"
     assert latex.escape("5\u00a0%") == r"5~\%"
+    assert (
+        latex.escape("--batch-size, ---, 3–4") == "-{}-batch-size, -{}-{}-, 3--4"
+    )  # LaTeX prints "--" as a dash
 
 
 @each(
