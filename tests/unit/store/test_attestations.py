@@ -104,6 +104,7 @@ def test_lines_of_one_draw_are_one_step_and_a_cell_counts_once(results: Path) ->
     {"cells": [("f" * 64, BITS)]}, {"cells": [(CELL.cell_id, BITS), ("f" * 64, BITS)]},
     {"cells": [(CELL.cell_id, "0" * 16)]}, {"cells": [(CELL.cell_id, BITS), (OTHER.cell_id, "0" * 16)]},
     {"cells": [(OTHER.cell_id, BITS)]}, {"same": []}, {"same": [("another", "now", KIND)]},
+    {"same": [("another", "now", "no JSON")]},
     {"same": [("another", "later", OTHER_KIND)]},
 ])  # fmt: skip
 def test_a_line_that_its_cells_do_not_show_counts_nothing_and_others_stay(
@@ -157,7 +158,7 @@ def test_an_id_in_capitals_is_the_same_cell(results: Path) -> None:
 
 
 @each(("of", "why"), [
-    ({"cells": []}, "it names no cell that was measured"),
+    ({"cells": []}, "(it names no cell that was measured)"),
     ({"environment": {"threads": -1}}, "its threads is -1"),
     ({"cells": [("x", BITS)]}, "non-hexadecimal"),
     ({"same": [("a", "b")]}, "not enough values"),

@@ -341,6 +341,8 @@ def test_other_protocols_are_those_that_a_cell_can_have(cell: Cell) -> None:
     assert {(each.history, each.foreign) for each in others} == {((), "")}
     assert {each.corruption for each in others[:-1]} == {"mixed"}
     assert (stream.corruption, stream.protocol.stream) == ("recurring", "recurring(4,corruptions=fog)")
+    *_, stream = varied(replace(cell, corruption="snow"))
+    assert stream.protocol.stream == "recurring(4,corruptions=snow)"
     offline = replace(cell, protocol=Protocol(mode="offline", batch_size=4, epochs=10))
     assert not any(each.protocol.stream for each in varied(offline))
 
