@@ -36,7 +36,6 @@ from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs
 from ttabench.models.checkpoints.cache import Loaded
-from ttabench.models.recomputed_activations import recompute_activations
 from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.gradient_flow import check_learning
 from ttabench.models.soundness.torch_errors import explained
@@ -53,6 +52,7 @@ from ttabench.run.kept_objects import WorkerState
 from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
+from ttabench.run.recomputing import recompute_where_same
 from ttabench.run.replaced_torch import replaced_part
 from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.run.stream_of_cell import checkpoint_of
@@ -291,15 +291,16 @@ class Worker:
         return self.state.keep("classifier", self._place(cell), lambda: self._load(cell), limit=4)
 
     def _load(self, cell: Cell) -> Loaded:
-        loaded = resolve_model(cell.arch, self.dataset(cell.dataset)).recall(cell.checkpoint)
+        dataset = self.dataset(cell.dataset)
+        loaded = resolve_model(cell.arch, dataset).recall(cell.checkpoint)
         if loaded is None:
             raise UnusableModel(
                 f"the cache no longer has the weights {cell.checkpoint[:12]} of {cell.arch} on "
                 f"{cell.dataset}; run the sweep again"
             )
-        loaded.classifier.to(self.device).eval()
-        if self.recompute and not recompute_activations(loaded.classifier):
+        if self.recompute and not recompute_where_same(loaded.classifier, dataset.image_size, cell.arch):
             warn_of_network(cell.arch, "no blocks were found whose activations could be computed again")
+        loaded.classifier.to(self.device).eval()
         return loaded
 
     def dataset(self, name: str) -> Dataset:

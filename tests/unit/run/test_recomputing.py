@@ -1,0 +1,95 @@
+"""A network whose blocks compute their activations again is refused where its numbers would be others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.cases import each
+from tests.unit.network_variants import SIZE, Checkpointed, changed, plain, plain_hook
+from ttabench.classifier import Classifier
+from ttabench.errors import UnusableModel
+from ttabench.run.recomputing import recompute_where_same
+
+
+class Block(nn.Module):
+    """A residual block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.branch(x)
+        return y
+
+
+class InPlace(Block):
+    """Changes its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.add_(1))
+
+
+class Draws(Block):
+    """Draws from its own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * torch.rand(1, generator=self.generator))
+
+
+class Final(Block):
+    """Allows no class that inherits from it."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError
+
+
+class Residual(nn.Module):
+    def __init__(self, kind: Callable[[], Block]) -> None:
+        super().__init__()
+        self.stem, self.fc = nn.Conv2d(3, 4, 1), nn.Linear(4, 5)
+        self.blocks = nn.ModuleList(kind() for _ in range(3))
+
+    def body(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.body(self.stem(x)).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class ByClass(Residual):
+    """Runs the blocks whose class it knows."""
+
+    def body(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x) if type(block) is Block else x
+        return x
+
+
+@each("net", [ByClass(Block), *map(Residual, (InPlace, Draws, Final)), Checkpointed(3, False)])
+def test_a_network_with_other_numbers_is_refused(net: nn.Module) -> None:
+    with pytest.raises(UnusableModel, match="mine gives other numbers, or none"):
+        recompute_where_same(Classifier(net.eval(), last="fc"), SIZE, "mine")
+
+
+@each("net", [Residual(Block), plain(), changed(plain_hook)])
+def test_a_network_with_the_same_numbers_stays_as_it_is(net: nn.Module) -> None:
+    net = Classifier(net, last="fc").eval().requires_grad_(False)
+    before, drawn = copy.deepcopy(net), torch.get_rng_state()
+    assert recompute_where_same(net, SIZE, "mine") == 3
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert not any(layer.training for layer in net.modules())
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before.state_dict()[name])
+    assert not any(p.requires_grad or p.grad is not None for p in net.parameters())
