@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -77,9 +77,15 @@ class _Recomputed:
         if not torch.is_grad_enabled():
             return run(*args, **kwargs)
         layers = _Layers(self)  # type: ignore[arg-type]
-        return checkpoint(
-            run, *args, use_reentrant=False, context_fn=lambda: (nullcontext(), layers), **kwargs
-        )
+        inputs, lists = tree_flatten((args, kwargs))
+        given = [(args, kwargs)]
+
+        def run_with(*inputs: Any) -> Any:
+            # A network may change a list or dict after the block has it: the backward pass has its own.
+            args, kwargs = given.pop() if given else tree_unflatten(inputs, lists)
+            return run(*args, **kwargs)
+
+        return checkpoint(run_with, *inputs, use_reentrant=False, context_fn=lambda: (nullcontext(), layers))
 
 
 class _Layers:

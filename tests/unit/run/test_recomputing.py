@@ -77,13 +77,43 @@ class ByClass(Residual):
         return x
 
 
+class Dense(Residual):
+    """Gives each block a list of all outputs before, as DenseNet does."""
+
+    def body(self, x: Tensor) -> Tensor:
+        found = [x]
+        for block in self.blocks:
+            found.append(block(found))
+        return found[-1]
+
+
+class OfList(Block):
+    def forward(self, found: list[Tensor]) -> Tensor:  # type: ignore[override]
+        return super().forward(torch.stack(found).sum(0))
+
+
+class Changing(Residual):
+    """Gives each block a dict, which the block changes."""
+
+    def body(self, x: Tensor) -> Tensor:
+        found = {"x": x}
+        for block in self.blocks:
+            block(found=found)
+        return found["x"]
+
+
+class ChangesDict(Block):
+    def forward(self, found: dict[str, Tensor]) -> None:  # type: ignore[override]
+        found["x"] = super().forward(found["x"])
+
+
 @each("net", [ByClass(Block), *map(Residual, (InPlace, Draws, Final)), Checkpointed(3, False)])
 def test_a_network_with_other_numbers_is_refused(net: nn.Module) -> None:
     with pytest.raises(UnusableModel, match="mine gives other numbers, or none"):
         recompute_where_same(Classifier(net.eval(), last="fc"), SIZE, "mine")
 
 
-@each("net", [Residual(Block), plain(), changed(plain_hook)])
+@each("net", [Residual(Block), plain(), changed(plain_hook), Dense(OfList), Changing(ChangesDict)])
 def test_a_network_with_the_same_numbers_stays_as_it_is(net: nn.Module) -> None:
     net = Classifier(net, last="fc").eval().requires_grad_(False)
     before, drawn = copy.deepcopy(net), torch.get_rng_state()
