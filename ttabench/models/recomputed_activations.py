@@ -7,6 +7,7 @@ its backward pass runs each block once more. On a CPU, the numbers are the same 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -19,11 +20,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-STATE = (
-    "_parameters", "_buffers", "training", "_forward_hooks", "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
-)  # fmt: skip
-"""What a method may change of a layer between its forward and its backward pass."""
 
 
 def recompute_activations(net: nn.Module) -> int:
@@ -92,30 +88,38 @@ class _Layers:
     """In the block, the layers of a network are as they were when this was made: in the forward pass."""
 
     def __init__(self, net: nn.Module) -> None:
-        self._layers = list(net.modules())
-        self._before = [_state(layer) for layer in self._layers]
+        self._layers = [layer for layer in net.modules() if not isinstance(layer, torch.jit.ScriptModule)]
+        self._before = [_copies(layer.__dict__) for layer in self._layers]
         self._now: list[dict[str, Any]] = []
 
     def __enter__(self) -> None:
-        self._now = [{name: getattr(layer, name) for name in STATE} for layer in self._layers]
-        for layer, state in zip(self._layers, self._before, strict=True):
-            layer.__dict__.update(state | {"_buffers": _copies(state["_buffers"])})
+        self._now = [dict(layer.__dict__) for layer in self._layers]
+        for layer, before in zip(self._layers, self._before, strict=True):
+            hooks = {key: _apart(hook) for key, hook in before["_forward_hooks"].items()}
+            _become(layer, _copies(before) | {"_forward_hooks": hooks})
 
     def __exit__(self, *_exception: object) -> None:
-        for layer, state in zip(self._layers, self._now, strict=True):
-            layer.__dict__.update(state)
+        for layer, now in zip(self._layers, self._now, strict=True):
+            _become(layer, now)
 
 
-def _state(layer: nn.Module) -> dict[str, Any]:
-    """The state of a layer now; a pass may update its buffers in place."""
-    state = {name: copy(getattr(layer, name)) for name in STATE}
-    state["_buffers"] = _copies(layer._buffers)
-    state["_forward_hooks"] = {key: _apart(hook) for key, hook in layer._forward_hooks.items()}
-    return state
+def _become(layer: nn.Module, state: Mapping[str, Any]) -> None:
+    layer.__dict__.clear()
+    layer.__dict__.update(state)
 
 
-def _copies(buffers: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:
-    return {name: None if buffer is None else buffer.clone() for name, buffer in buffers.items()}
+def _copies(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a layer with copies of what a pass may change in place."""
+    copies = {name: _copy(value) for name, value in state.items()}
+    return copies | {"_buffers": {name: _copy(buffer) for name, buffer in state["_buffers"].items()}}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor) and not value.requires_grad:
+        return value.clone()
+    if isinstance(value, torch.Generator):
+        return torch.Generator(value.device).set_state(value.get_state())
+    return copy(value) if isinstance(value, dict | list | set | deque) else value
 
 
 def _apart(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,14 +36,36 @@ class InPlace(Block):
 
 
 class Draws(Block):
+    """Draws from a generator that all blocks have."""
+
+    generator = torch.Generator().manual_seed(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * torch.rand(1, generator=self.generator))
+
+
+class OwnDraws(Draws):
     """Draws from its own generator."""
 
     def __init__(self) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(1)
 
+
+class Counts(Block):
+    """Keeps how often it ran, its inputs, and moving means; none is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran, self.inputs, self.mean, self.other = 0, [], torch.zeros(1), torch.zeros(1)  # type: ignore[var-annotated]
+
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x * torch.rand(1, generator=self.generator))
+        self.ran += 1
+        self.inputs.append(x.detach().mean())
+        self.mean.mul_(0.9).add_(x.detach().mean())
+        self.other = 0.9 * self.other + x.detach().mean()
+        scale = self.ran + torch.stack(self.inputs).sum() + self.mean + self.other
+        return super().forward(x * scale)
 
 
 class Final(Block):
@@ -113,7 +135,18 @@ def test_a_network_with_other_numbers_is_refused(net: nn.Module) -> None:
         recompute_where_same(Classifier(net.eval(), last="fc"), SIZE, "mine")
 
 
-@each("net", [Residual(Block), plain(), changed(plain_hook), Dense(OfList), Changing(ChangesDict)])
+@each(
+    "net",
+    [
+        Residual(Block),
+        plain(),
+        changed(plain_hook),
+        Dense(OfList),
+        Changing(ChangesDict),
+        Residual(Counts),
+        Residual(OwnDraws),
+    ],
+)
 def test_a_network_with_the_same_numbers_stays_as_it_is(net: nn.Module) -> None:
     net = Classifier(net, last="fc").eval().requires_grad_(False)
     before, drawn = copy.deepcopy(net), torch.get_rng_state()
