@@ -39,6 +39,11 @@ def records(out: Path) -> Counter[str]:
     return Counter(record.cell_id for record in Store.at(out).records())
 
 
+def correct(out: Path) -> dict[str, bytes]:
+    """Which images each cell has right: the bits of its number."""
+    return {key: record.result.correct for key, record in Store.at(out).latest().items()}
+
+
 def wait_for(condition: Callable[[], Any], seconds: float = 300) -> None:
     """The limit is far above what it takes on a busy machine: to start a process can take a minute."""
     until = time.monotonic() + seconds

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import Run
-from tests.unit.sweep_processes import GRID, records
+from tests.unit.sweep_processes import GRID, correct, records
 from ttabench.errors import UserError
 from ttabench.run.executors import Setup, open_engine
 from ttabench.run.executors.ray import RETRIES, Tasks
-from ttabench.store import Store
 
 SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow,frost", "--out")
 
@@ -65,10 +64,8 @@ def test_a_node_that_is_killed_loses_no_cell_and_the_bits_are_those_of_local(
     output = ttabench(*SWEEP, here, "--executor", "ray")
     killer.join()
     assert output.code == 0, output.err
-    expected, actual = Store.at(alone).latest(), Store.at(here).latest()
-    assert {key: record.result.correct for key, record in expected.items()} == {
-        key: record.result.correct for key, record in actual.items()
-    }
+    expected = correct(alone)
+    assert correct(here) == expected
     assert sum(records(here).values()) <= len(expected) + 1  # only what ran on the node may be there twice
     with pytest.raises(UserError, match="this Ray cluster has no GPU"):
         open_engine("ray", Setup(folder=here, device="cuda"))

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Run
-from tests.unit.sweep_processes import GRID, environment, records, wait_for
+from tests.unit.sweep_processes import GRID, correct, environment, records, wait_for
 from ttabench.run.executors.slurm import call
-from ttabench.store import Store
 
 ON_SLURM = ("--executor", "slurm", "--workers", "1", "--device", "cpu", "--executor-options", "time=20")
 SWEEP = ("sweep", *GRID, "--corruptions", "fog,snow", "--out")
@@ -57,10 +56,7 @@ def test_a_task_that_slurm_ends_loses_no_cell_and_the_bits_are_those_of_local(
     _, told = sweep.communicate(timeout=600)
     assert sweep.returncode == 0, told
     assert "4 cells, 0 failed" in told
-    expected, actual = Store.at(alone).latest(), Store.at(here).latest()
-    assert {key: record.result.correct for key, record in expected.items()} == {
-        key: record.result.correct for key, record in actual.items()
-    }
+    assert correct(here) == correct(alone)
     assert set(records(here).values()) == {1}
     (log,) = here.glob("tasks/*/0.log")
     assert "ended by SIGTERM" in log.read_text()  # a later task, or the same one again, has done the rest

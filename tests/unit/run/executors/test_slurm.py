@@ -13,10 +13,9 @@ import pytest
 
 from tests.unit import fake_slurm
 from tests.unit.conftest import Run
-from tests.unit.sweep_processes import GRID, records, wait_for
+from tests.unit.sweep_processes import GRID, correct, records, wait_for
 from ttabench.errors import UserError
 from ttabench.run.executors import Limits, Setup, open_engine, slurm
-from ttabench.store import Store
 from ttabench.store.new_records import sizes
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.options import make_grid
@@ -44,17 +43,14 @@ def test_a_task_computes_each_cell_once_with_the_bits_of_local(
     ttabench: Run, here: Path, jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert ttabench(*SWEEP, here, "--workers", "0").code == 0
-    local = Store.at(here).latest()
+    local = correct(here)
     monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "of the job that the sweep is started in")
     asks = ("--executor", "slurm", "--workers", "1", "--device", "cpu", "--overwrite", "always")
     output = ttabench(*SWEEP, here, *asks, "--executor-options", "time=30,partition=main")
     assert output.code == 0, output.err
     assert "4 cells, 0 failed" in output.err
     assert set(records(here).values()) == {2}
-    again = Store.at(here).latest()
-    assert {key: record.result.correct for key, record in again.items()} == {
-        key: record.result.correct for key, record in local.items()
-    }
+    assert correct(here) == local
     asked = json.loads((jobs / "asked.json").read_text())
     assert (asked["array"], asked["time"], asked["partition"]) == ("0-3%1", "30", "main")
     (folder,) = (here / "tasks").iterdir()
