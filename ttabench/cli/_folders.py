@@ -17,6 +17,11 @@ def check_folder(folder: Path) -> None:
     try:
         if (folder / "sweep.json").exists():
             raise UserError(f"--out {printable(str(folder))} is a results folder; choose another --out.")
+        whole = folder.resolve()
+        if whole.name in ("cells", "running") and (whole.parent / "sweep.json").exists():
+            raise UserError(
+                f"--out {printable(str(folder))} is a part of a results folder; choose another --out."
+            )
         places = (folder.absolute(), *folder.absolute().parents)
         there = next(place for place in places if os.path.lexists(place))
         if not there.is_dir():

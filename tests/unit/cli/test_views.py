@@ -77,6 +77,11 @@ def test_a_results_folder_takes_no_other_files(
     output = ttabench(command, *of, "--out", results)
     assert (output.code, output.out) == (2, "")
     assert output.err == f"ttabench: --out {results} is a results folder; choose another --out.\n"
+    output = ttabench(command, *of, "--out", results / "cells")
+    assert (
+        output.err
+        == f"ttabench: --out {results / 'cells'} is a part of a results folder; choose another --out.\n"
+    )
     assert sorted(results.rglob("*")) == before
 
 
