@@ -35,7 +35,7 @@ SPECIAL |= dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=Tru
 
 _QUOTE = re.compile(r'(?P<opens>(?:(?<=[\s(\[{])|^)"(?=\S))|"')
 
-_BETWEEN_HYPHENS = re.compile("(?<=-)(?=-)")
+_BETWEEN_HYPHENS = re.compile("(?<=[-–—])(?=[-–—])")
 
 
 @lru_cache(maxsize=50_000)

@@ -90,7 +90,7 @@ def test_escaping_keeps_plain_words() -> None:
     assert latex.escape("δ = é") == r"$\delta$ = é"
     assert latex.escape("5\u00a0%") == r"5~\%"
     assert (
-        latex.escape("--batch-size, ---, 3–4") == "-{}-batch-size, -{}-{}-, 3--4"
+        latex.escape("--batch-size, ---, 3–4, 5–-6") == "-{}-batch-size, -{}-{}-, 3--4, 5--{}-6"
     )  # LaTeX prints "--" as a dash
 
 
