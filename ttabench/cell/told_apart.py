@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ttabench.cell.cell import Cell
 
 
-def names_of_cells(cells: Iterable[Cell]) -> dict[str, str]:
-    """The name of each cell by its id, see :func:`told_apart`."""
-    return told_apart((cell.cell_id, str(cell), differing_in(cell)) for cell in cells)
+def names_of_cells(cells: Iterable[Cell], name: Callable[[Cell], str] = str) -> dict[str, str]:
+    """The name of each cell by its id, see :func:`told_apart`; those still alike say more."""
+    by_id = {cell.cell_id: cell for cell in cells}
+    names = told_apart((key, name(cell), differing_in(cell)) for key, cell in by_id.items())
+    return told_apart((key, said, _also_in(by_id[key])) for key, said in names.items())
 
 
 def differing_in(cell: Cell) -> dict[str, Any]:
     """What cells of one name may differ in: the protocol, and the baseline of a ccc stream."""
     return {**cell.protocol.to_json(), "baseline": cell.baseline}
+
+
+def _also_in(cell: Cell) -> dict[str, Any]:
+    """What cells of one protocol may differ in, where networks, data or defaults were others before."""
+    return {
+        **{name: f"{name}={value}" for name, value in cell.config},
+        "weights": f"weights {cell.checkpoint[:12]}",
+        "of baseline": f"weights of the baseline {cell.baseline.rpartition('@')[2][:12]}",
+        "data": f"data {cell.fingerprint[:12]}", "foreign": f"foreign images {cell.foreign[:12]}",
+        "history": f"after {', '.join(cell.history)}" if cell.history else "",
+    }  # fmt: skip
 
 
 def told_apart(cells: Iterable[tuple[str, str, Mapping[str, Any]]]) -> dict[str, str]:

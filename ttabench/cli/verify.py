@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from ttabench.cell import Cell
-from ttabench.cell.told_apart import differing_in, told_apart
+from ttabench.cell.told_apart import names_of_cells
 
 if TYPE_CHECKING:
     from ttabench.sweep.agreement import Check
@@ -115,10 +115,7 @@ def _report(checks: list[Check], results: Path, drawn: Drawn, seed: int, at_most
 
 def _names(cells: Iterable[Cell]) -> dict[str, str]:
     """The name of each cell by its id; an offline one says so."""
-    return told_apart(
-        (cell.cell_id, f"{cell}{' · offline' * (cell.protocol.mode == 'offline')}", differing_in(cell))
-        for cell in cells
-    )
+    return names_of_cells(cells, lambda cell: f"{cell}{' · offline' * (cell.protocol.mode == 'offline')}")
 
 
 def _exit_code(checks: list[Check], drawn: Drawn, at_most: float) -> int:

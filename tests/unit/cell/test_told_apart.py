@@ -47,6 +47,26 @@ def test_cells_of_one_name_say_in_what_they_differ(cell: Cell) -> None:
     ]  # fmt: skip
 
 
+def test_cells_of_one_protocol_say_what_else_differs(cell: Cell) -> None:
+    """As where a network was trained again, or a method has another default than before."""
+    older = replace(cell, checkpoint="12" * 32, fingerprint="ab" * 32)
+    slower = replace(
+        cell, config=tuple((name, 0.5 if name == "lr" else value) for name, value in cell.config)
+    )
+    later = replace(cell, history=("fog-5", "snow-5"))
+    ccc = [replace(cell, severity=0, baseline=f"cct@{2 * digit * 32}") for digit in "34"]
+    names = list(names_of_cells([cell, older, later, slower, *ccc]).values())
+    assert len({*names}) == len(names)
+    assert " · weights 121212121212 · " in names[1]
+    assert " · data abababababab" in names[1]
+    assert names[2].endswith(" · after fog-5, snow-5")
+    assert " · lr=0.5 · " in names[3]
+    assert [name.rpartition(" · ")[2] for name in names[4:]] == [
+        f"weights of the baseline {digit * 12}" for digit in "34"
+    ]
+    assert [*names_of_cells([cell]).values()] == [str(cell)]
+
+
 def test_lines_of_progress_tell_streams_apart(
     streams: list[Result], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
