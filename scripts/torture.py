@@ -269,7 +269,7 @@ def compare(out: Path, reference: Path, continual: bool) -> list[str]:
 WARM = """
 import importlib, sys
 for name in ("torch", "sklearn.datasets", "pandas", "cv2", "scipy.stats", "ttabench.run.worker",
-             "ttabench.sweep.conduct", "ttabench_reports.terminal.table"):
+             "ttabench.sweep.conduct", "ttabench_reports.terminal.accuracy_tables"):
     importlib.import_module(name)
 from ttabench.data.catalog import dataset
 from ttabench.provenance import current_code

@@ -78,7 +78,7 @@ LIGHT = (  # one after the other in one process: what is forbidden may not come 
     ("ttabench_reports.formats.latex", ("torch", "scipy", "matplotlib.pyplot")),
     ("ttabench_reports.compare", ("torch", "scipy", "matplotlib.pyplot")),
     ("ttabench_reports.published", ("torch", "scipy", "matplotlib.pyplot")),
-    ("ttabench_reports.terminal.table", ("torch", "scipy", "matplotlib.pyplot")),
+    ("ttabench_reports.terminal.accuracy_tables", ("torch", "scipy", "matplotlib.pyplot")),
     ("ttabench_reports.plots", ("torch", "scipy", "matplotlib.pyplot")),
 )
 WITH_TORCH = (  # OpenCV and SciPy take as long as all of ttabench, in every process of a sweep

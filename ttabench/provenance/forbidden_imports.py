@@ -24,7 +24,7 @@ FORBIDDEN = (
     "ttabench.api",
     "ttabench.store",
     "ttabench.run.cell_images",
-    "ttabench.run.cell_run",
+    "ttabench.run.cell_result",
     "ttabench.run.worker",
 )
 

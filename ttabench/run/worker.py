@@ -47,14 +47,14 @@ from ttabench.provenance import shared_code
 from ttabench.provenance.forbidden_imports import forbidden_imports, watched_imports
 from ttabench.registry import method as find_method
 from ttabench.run.cell_images import CellImages, images_of
-from ttabench.run.cell_run import CellRun
+from ttabench.run.cell_result import CellRun
+from ttabench.run.continual_failures import failed_before, results_to_store
 from ttabench.run.kept_objects import WorkerState
 from ttabench.run.other_generators import seeded_generators
 from ttabench.run.prepared_method import prepared_method
 from ttabench.run.progress_events import CellProgress, Emit
 from ttabench.run.recomputing import recompute_where_same
 from ttabench.run.replaced_torch import replaced_part
-from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.run.stream_of_cell import checkpoint_of
 from ttabench.run.summary_cache import SourceCache
 from ttabench.run.unchanged_data import unchanged_data

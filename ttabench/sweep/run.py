@@ -8,9 +8,9 @@ from contextlib import closing
 
 from ttabench.cell import Result
 from ttabench.run.cell_group import CellGroup
+from ttabench.run.continual_failures import failed_before, results_to_store
 from ttabench.run.executors import Died, Executor
 from ttabench.run.progress_events import CellProgress, Done, Elsewhere, Waiting
-from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.store import Store
 from ttabench.sweep.other_sweeps import Others
 from ttabench.system.work_claims import WorkClaims

@@ -14,7 +14,7 @@ from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.leaderboard.joined_folders import FOLDER
 from ttabench_reports.page import overview, protocol_cards
-from ttabench_reports.sheets.table_notes import TableNotes
+from ttabench_reports.sheets.footnotes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN

@@ -11,7 +11,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.page import details, figures, gaps, overview, per_corruption, protocol_cards, render
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.table_notes import TableNotes
+from ttabench_reports.sheets.footnotes import TableNotes
 
 __all__ = ["NAME", "html", "write"]
 

@@ -16,7 +16,7 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.page import protocol_cards
 from ttabench_reports.page.gaps import Gap
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.table_notes import TableNotes
+from ttabench_reports.sheets.footnotes import TableNotes
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN

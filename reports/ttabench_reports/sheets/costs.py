@@ -9,8 +9,8 @@ from ttabench_reports.cells import costs_apart
 from ttabench_reports.evidence import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.footnotes import NAMES, TableNotes, groups
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups
 from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words.naming import MEAN

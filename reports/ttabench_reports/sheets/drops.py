@@ -11,8 +11,8 @@ from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups_of_table
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.footnotes import NAMES, TableNotes, side_by_side
 from ttabench_reports.sheets.sheet import Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, side_by_side
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN

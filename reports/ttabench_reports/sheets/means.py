@@ -14,8 +14,8 @@ from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.published.catalog import catalog
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.footnotes import NAMES, TableNotes, groups, side_by_side
 from ttabench_reports.sheets.sheet import Entry, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import NAMES, TableNotes, groups, side_by_side
 from ttabench_reports.tables.families import Family, families
 from ttabench_reports.tables.table import Row, Table
 from ttabench_reports.words import naming

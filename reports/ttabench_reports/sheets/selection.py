@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.selection import Choice, Setting
 from ttabench_reports.sheets import words
+from ttabench_reports.sheets.footnotes import TableNotes
 from ttabench_reports.sheets.sheet import Entry, Group, Head, Line, Sheet
-from ttabench_reports.sheets.table_notes import TableNotes
 from ttabench_reports.tables.table import LABEL, OFFLINE
 from ttabench_reports.words import naming
 from ttabench_reports.words.naming import MEAN

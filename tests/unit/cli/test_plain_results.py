@@ -12,7 +12,7 @@ import torch
 
 from ttabench.cell import Result
 from ttabench.errors import UserError
-from ttabench.run.cell_run import plain
+from ttabench.run.cell_result import plain
 from ttabench.store import Store, Writer
 
 

@@ -41,7 +41,7 @@ from ttabench_reports.sheets.drops import drops
 from ttabench_reports.tables import build as tables
 from ttabench_reports.tables.families import families
 from ttabench_reports.tables.increases import OTHER_SEEDS
-from ttabench_reports.terminal import table as terminal
+from ttabench_reports.terminal import accuracy_tables as terminal
 from ttabench_reports.words import naming, notes
 from ttabench_reports.words.naming import MEAN, MEAN_EXTRA
 

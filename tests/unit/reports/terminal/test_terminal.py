@@ -17,7 +17,7 @@ from ttabench.cell.protocol import Protocol
 from ttabench.corruptions.corruption_names import CORRUPTIONS, EXTRA_CORRUPTIONS
 from ttabench_reports.sheets import words as words_of_tables
 from ttabench_reports.tables import build as tables
-from ttabench_reports.terminal import table as terminal
+from ttabench_reports.terminal import accuracy_tables as terminal
 from ttabench_reports.words import naming, protocols
 
 

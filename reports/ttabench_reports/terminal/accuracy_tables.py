@@ -1,4 +1,4 @@
-"""Tables for the terminal, as wide as it allows: readable without colour, 80 columns or 120."""
+"""Tables of accuracies for the terminal, as wide as it allows: readable without colour, 80 columns or 120."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ttabench_reports.cells.set_by_users import SET, set_by_users
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.sheets import words
-from ttabench_reports.sheets.table_notes import TableNotes
+from ttabench_reports.sheets.footnotes import TableNotes
 from ttabench_reports.tables.build import tables
 from ttabench_reports.tables.table import LABEL, Row, Table
 from ttabench_reports.terminal.sheets import STYLES, below_each_other, fits

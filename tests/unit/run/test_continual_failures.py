@@ -10,8 +10,8 @@ from pathlib import Path
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.run.cell_group import CellGroup
+from ttabench.run.continual_failures import failed_before, results_to_store
 from ttabench.run.executors import Died
-from ttabench.run.results_to_store import failed_before, results_to_store
 from ttabench.store import Store
 from ttabench.sweep.run import run
 from ttabench.system.work_claims import WorkClaims
