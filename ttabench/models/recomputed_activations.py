@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import copy
-from functools import cache
+from functools import cache, partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -91,9 +92,13 @@ class _Layers:
         self._layers = [layer for layer in net.modules() if not isinstance(layer, torch.jit.ScriptModule)]
         self._before = [_copies(layer.__dict__) for layer in self._layers]
         self._now: list[dict[str, Any]] = []
+        self._noted: list[tuple[Any, Any]] = []
 
     def __enter__(self) -> None:
         self._now = [dict(layer.__dict__) for layer in self._layers]
+        run = [hook for before in self._before for hook in before["_forward_hooks"].values()]
+        reached = {id(thing): thing for hook in run for thing in _reached(hook)}
+        self._noted = [(thing, copy(thing)) for thing in reached.values()]
         for layer, before in zip(self._layers, self._before, strict=True):
             hooks = {key: _apart(hook) for key, hook in before["_forward_hooks"].items()}
             _become(layer, _copies(before) | {"_forward_hooks": hooks})
@@ -101,6 +106,10 @@ class _Layers:
     def __exit__(self, *_exception: object) -> None:
         for layer, now in zip(self._layers, self._now, strict=True):
             _become(layer, now)
+        for thing, before in self._noted:  # what the hooks noted again
+            thing.clear()
+            thing.extend(before) if isinstance(thing, list | deque) else thing.update(before)
+        self._now, self._noted = [], []
 
 
 def _become(layer: nn.Module, state: Mapping[str, Any]) -> None:
@@ -129,3 +138,23 @@ def _apart(hook: Callable[..., Any]) -> Callable[..., Any]:
         return x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
 
     return lambda *inputs: hook(*inputs[:-1], tree_map(detached, inputs[-1]))
+
+
+def _reached(thing: Any, depth: int = 4) -> Iterator[Any]:
+    """The lists, dicts and sets that a function reaches by its closure or its object."""
+    if isinstance(thing, dict | list | set | deque):
+        yield thing
+    elif depth and isinstance(thing, MethodType):
+        yield from (*_reached(thing.__self__, depth - 1), *_reached(thing.__func__, depth - 1))
+    elif depth and isinstance(thing, partial):
+        for each in (thing.func, *thing.args, *thing.keywords.values()):
+            yield from _reached(each, depth - 1)
+    elif depth and isinstance(thing, FunctionType):
+        for cell in thing.__closure__ or ():
+            with suppress(ValueError):  # a cell without contents
+                yield from _reached(cell.cell_contents, depth - 1)
+    elif not isinstance(thing, nn.Module | Tensor | type | ModuleType) and isinstance(
+        state := getattr(thing, "__dict__", None), dict
+    ):
+        yield state
+        yield from (value for value in state.values() if isinstance(value, dict | list | set | deque))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -112,6 +112,38 @@ def test_the_backward_pass_sees_the_parameters_and_hooks_of_the_forward_pass() -
         hook.remove()
         found.append(torch.autograd.grad(loss, list(others.values())))
     assert all(map(torch.equal, *found))
+
+
+class Notes:
+    """Notes outputs of layers in a list, how many there were, and the last one."""
+
+    def __init__(self) -> None:
+        self.means: list[Tensor] = []
+        self.count = 0
+        self.last: Tensor | None = None
+
+    def note(self, _layer: nn.Module, _inputs: Any, out: Tensor) -> None:
+        self.means.append(out.mean((0, 2, 3)))
+        self.count += 1
+        self.last = out
+
+
+def test_a_hook_notes_each_output_once() -> None:
+    net, x = networks()["ResNet"], images(8, seed=2)
+    recompute_activations(net)
+    notes, listed = Notes(), list[Tensor]()
+    norms = [layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for layer in norms:
+        layer.register_forward_hook(notes.note)
+        layer.register_forward_hook(partial(Notes.note, notes))
+        layer.register_forward_hook(lambda *inputs: listed.append(inputs[-1].mean()))
+        layer.register_forward_hook(lambda *inputs: notes.note(*inputs))
+    loss = net(x).logsumexp(1).sum() + sum(mean.square().sum() for mean in notes.means) + sum(listed)
+    notes.means, last = [], notes.last
+    listed.clear()
+    loss.backward()
+    assert (notes.means, listed, notes.count) == ([], [], 3 * len(norms))
+    assert notes.last is last
 
 
 def test_a_copy_computes_with_its_own_weights() -> None:
