@@ -8,7 +8,7 @@ its backward pass runs each block once more. On a CPU, the numbers are the same 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from copy import copy
 from functools import cache, partial
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -100,8 +100,7 @@ class _Layers:
         reached = {id(thing): thing for hook in run for thing in _reached(hook)}
         self._noted = [(thing, copy(thing)) for thing in reached.values()]
         for layer, before in zip(self._layers, self._before, strict=True):
-            hooks = {key: _apart(hook) for key, hook in before["_forward_hooks"].items()}
-            _become(layer, _copies(before) | {"_forward_hooks": hooks})
+            _become(layer, _copies(before))
 
     def __exit__(self, *_exception: object) -> None:
         for layer, now in zip(self._layers, self._now, strict=True):
@@ -129,15 +128,6 @@ def _copy(value: Any) -> Any:
     if isinstance(value, torch.Generator):
         return torch.Generator(value.device).set_state(value.get_state())
     return copy(value) if isinstance(value, dict | list | set | deque) else value
-
-
-def _apart(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook with a detached output: what it keeps of it would keep all activations of the block."""
-
-    def detached(x: Any) -> Any:
-        return x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
-
-    return lambda *inputs: hook(*inputs[:-1], tree_map(detached, inputs[-1]))
 
 
 def _reached(thing: Any, depth: int = 4) -> Iterator[Any]:
