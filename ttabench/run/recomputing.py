@@ -23,17 +23,20 @@ def recompute_where_same(net: nn.Module, image_size: int, name: str) -> int:
     Raises UnusableModel if logits, gradients or buffers are others then, bit for bit. The code of a network
     may make a difference of the class of a block, or of how often a block has run.
     """
-    usual = [_numbers(net, image_size, train=train) for train in (False, True)]
+    usual = {train: _numbers(net, image_size, train=train) for train in (False, True)}
     try:
         blocks = recompute_activations(net)
+        same = all(
+            numbers is None or _same(numbers, _numbers(net, image_size, train=train))
+            for train, numbers in usual.items()
+        )
     except TypeError:  # a class of blocks may allow no class like it
-        blocks = -1
-    for train, numbers in zip((False, True), usual, strict=True):
-        if blocks < 0 or not (numbers is None or _same(numbers, _numbers(net, image_size, train=train))):
-            raise UnusableModel(
-                f"{name} gives other numbers, or none, where its blocks compute activations again; use "
-                "--activations keep"
-            )
+        same = False
+    if not same:
+        raise UnusableModel(
+            f"{name} gives other numbers, or none, where its blocks compute activations again; use "
+            "--activations keep"
+        )
     return blocks
 
 
