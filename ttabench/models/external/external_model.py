@@ -94,9 +94,9 @@ class ExternalModel(Model):
         return self._load(device, progress)
 
     def load_unmeasured(self, progress: OnProgress = silent) -> Loaded:
-        return self._load("", progress)
+        return self._load(None, progress)
 
-    def _load(self, device: str, progress: OnProgress) -> Loaded:
+    def _load(self, device: str | None, progress: OnProgress) -> Loaded:
         """See :meth:`load`; without a device, :meth:`load_unmeasured`."""
         normalize = Normalize(*normalisation(self.normalize)) if self.normalize else None
         file = self.weights(progress)
@@ -112,7 +112,7 @@ class ExternalModel(Model):
         unmeasured = Loaded(
             classifier=classifier, sha256=sha256, clean_accuracy=math.nan, recipe={}, note={}, path=Path()
         )
-        if not device and not any(each.note["sha256"] == sha256 for each in brought):
+        if device is None and not any(each.note["sha256"] == sha256 for each in brought):
             return unmeasured  # the clean images are not even read
         test = self.dataset.test()
         test_hash, claimed = data_hash(test), self.claimed_accuracy
@@ -123,7 +123,7 @@ class ExternalModel(Model):
             if all(each.note.get(name, "") == value for name, value in same.items()):
                 self.as_noted(kept := cache.open_described(each, self.build))
                 return kept
-        if not device:
+        if device is None:
             return unmeasured
         classifier.to(device)
         with _following(classifier, f"clean images for {self}", test.images.nbytes, progress):
