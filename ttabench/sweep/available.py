@@ -94,11 +94,13 @@ def _what_is_here(cell: Cell, sweeps: Sequence[Mapping[str, Any]]) -> Available:
     brought = any(_brings_weights(sweep, cell) for sweep in sweeps)
     if brought or not model.trainable:
         file = " --checkpoint FILE" if brought else ""
-        return Available(lacks=f"{weights}; fetch them with ttabench sweep {again}{file} --dry-run.")
+        return Available(
+            lacks=f"{weights}; put them there with ttabench sweep --methods source {again}{file}."
+        )
     if not model.ready:
         return Available(
             lacks=f"{weights}; train them with ttabench train {again}, or bring their file with "
-            f"ttabench sweep {again} --checkpoint FILE --dry-run."
+            f"ttabench sweep --methods source {again} --checkpoint FILE."
         )
     return Available(other=model.load().sha256)
 

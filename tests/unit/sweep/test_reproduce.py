@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.cases import each
 from tests.unit.conftest import SMALL, Output, Run
@@ -29,6 +31,7 @@ from ttabench.data.catalog import dataset
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.measure.streams import source_accuracy
+from ttabench.models.checkpoints import cache
 from ttabench.models.resolve import resolve_model
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import StoredCode
@@ -497,8 +500,34 @@ def test_weights_from_a_file_are_known_from_all_sweeps_and_their_rules(
     records = [record(measured(replace(cell, checkpoint="d" * 64), 0))]
     sweeps = [{"archs": ["resnet18"], "datasets": ["digits-c"], **sweep} for sweep in sweeps]
     (place,) = available.find_available(records, sweeps).values()
-    assert ("--datasets digits-c --checkpoint FILE --dry-run" in place.lacks) == brought
+    assert ("--datasets digits-c --checkpoint FILE" in place.lacks) == brought
     assert bool(place.other) == (not brought)
+
+
+def test_weights_that_are_missing_are_put_into_the_cache_as_the_message_says(
+    ttabench: Run, out: Path, tmp_path: Path
+) -> None:
+    stored = resolve_model("resnet18", dataset("digits-c")).weights()
+    assert stored is not None
+    weights = load_file(stored)
+    convolution = next(name for name, values in weights.items() if values.dim() == 4)
+    weights[convolution] = 1.01 * weights[convolution]
+    file = tmp_path / "mine.safetensors"
+    save_file(weights, file)
+    small = ("--corruptions", "fog", "--limit", "20", *HERE)
+    one = ("--methods", "source", "--archs", "resnet18", "--datasets", "digits-c", "--checkpoint", file)
+    folder = tmp_path / "mine"
+    assert ttabench("sweep", *one, *small, "--out", folder).code == 0
+    sha256 = next(iter(Store.at(folder).latest().values())).result.cell.checkpoint
+    for kept in cache.folder("digits-c").glob(f"*{sha256[:12]}*"):
+        kept.unlink()
+    missing = ttabench("verify", folder, *HERE)
+    assert missing.code == 4
+    command = re.search(r"put them there with (ttabench sweep .*? FILE)\.", " ".join(missing.out.split()))
+    assert command is not None, missing.out
+    options = [str(file) if word == "FILE" else word for word in command[1].split()[1:]]
+    assert ttabench(*options, *small, "--out", tmp_path / "again").code == 0
+    assert ttabench("verify", folder, *HERE).code == 0
 
 
 def test_a_sweep_of_trained_weights_after_one_of_a_file_hides_none_of_them(
