@@ -29,7 +29,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.data.published.cifar import CifarC
 from ttabench.data.published.cifar_facts import CIFAR10_C
-from ttabench.measure.ordered_batches import Stream, arrange
+from ttabench.measure.order_and_batches import Stream, arrange
 
 BATCH = 200
 CORRUPTION, SEVERITY = "gaussian_noise", 5

@@ -28,7 +28,7 @@ from PIL import Image
 
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, labelled_files
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.system.malloc import keep_freed_memory
 
 QUALITY, BATCH = 85, 50

@@ -101,7 +101,7 @@ from ttabench import nn as tta
 from ttabench.classifier import Classifier
 from ttabench.errors import UserError
 from ttabench.measure.any_network import SourceOfAnyNetwork
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Method
 from ttabench.method.settings import usual_settings

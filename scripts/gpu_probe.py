@@ -23,7 +23,7 @@ from bench_methods import Case, classifier, images, pixels, prepared
 from bench_suite import Timer, arguments
 
 from ttabench.errors import UserError, first_line
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.registry import method as find_method
 from ttabench.run.gpu import check_gpu
 from ttabench.system.environment import processor

@@ -15,7 +15,7 @@ from tests.conformance.test_all_methods import LIGHTER, foreign, imported, other
 from tests.devices.emulated import Emulated, MixedDevices
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import CLASSES, images, nets
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Method, SourceData
 from ttabench.method.settings import make_config

@@ -71,7 +71,7 @@ def _run(
     import torch
 
     from ttabench.conformance.compare_code import compare
-    from ttabench.measure.ordered_batches import Stream, arrange
+    from ttabench.measure.order_and_batches import Stream, arrange
 
     device = next((str(p.device) for p in pair[0].model.parameters()), "cpu")
     order = arrange("iid", shifted.labels, seed)[: size * batches or None]

@@ -125,7 +125,7 @@ def foreign_set(name: str, root: Path | str | None = None) -> ForeignSet:
 def check_names(datasets: Iterable[Dataset]) -> None:
     """Raise UserError for an own dataset whose name means another folder: workers open it by its name."""
     from ttabench.data.balanced_subset import undrawn
-    from ttabench.data.own.own_dataset import OwnDataset
+    from ttabench.data.own.own_dataset_base import OwnDataset
 
     for data in map(undrawn, datasets):
         if not isinstance(data, OwnDataset):

@@ -13,7 +13,7 @@ from ttabench.data.balanced_subset import undrawn
 from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.on_disk import OnDisk
 from ttabench.data.own.domain_folders import DomainFolders
-from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.own_corruption_folders import OwnImageFolders
 from ttabench.errors import UserError, counted
 from ttabench.system.progress import OnProgress, silent
 

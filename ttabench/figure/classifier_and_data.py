@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.measure.ordered_batches import Stream, arrange
+from ttabench.measure.order_and_batches import Stream, arrange
 from ttabench.method import Method
 from ttabench.method.settings import make_config, usual_settings
 from ttabench.run.prepared_method import prepared_method

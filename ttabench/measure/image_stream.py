@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ttabench.cell.protocol import Protocol
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
-from ttabench.measure.ordered_batches import Images, arrange
+from ttabench.measure.order_and_batches import Images, arrange
 
 FOREIGN = -1
 CLASS_BY_CLASS = "dirichlet(0)"

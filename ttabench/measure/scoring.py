@@ -17,7 +17,7 @@ from torch import Tensor
 from ttabench.cell.protocol import Protocol
 from ttabench.errors import UnusableModel
 from ttabench.measure.image_stream import FOREIGN, ImageStream, Order
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.method import Method
 from ttabench.nn.pixels import to_tensor
 from ttabench.observe.calibration import calibration_bins

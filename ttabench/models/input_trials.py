@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier, Normalize
 from ttabench.data.dataset import Labelled
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 
 TRIAL_IMAGES = 1000
 LARGE, TRIAL_LARGE = 64, 250

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Dataset
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.arch_names import resolve, usual_name
 from ttabench.models.architectures.build import build

@@ -9,7 +9,7 @@ from pathlib import Path
 from ttabench.corruptions.corruption_names import CORRUPTIONS
 from ttabench.data.balanced_subset import undrawn
 from ttabench.data.catalog import dataset, listing
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 from ttabench.models.architectures.arch_names import resolve
 from ttabench.paper.experiments import DATASETS, Task, check_dataset, network_of, stands_for, tasks

@@ -11,8 +11,8 @@ from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.errors import UserError, unknown
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.options import make_grid
+from ttabench.sweep.plain_grids import dataset_names, plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
-from ttabench.sweep.sweep_file_rules import dataset_names, plain_grids
 
 EXPERIMENTS = ("table1", "table2", "table3", "severity", "runtime")
 FIGURES = (

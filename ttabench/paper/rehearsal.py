@@ -17,7 +17,7 @@ from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.paper.experiments import OFFICIAL, Task, network_of
 from ttabench.sweep.options import corruption_names
-from ttabench.sweep.sweep_file_rules import method_names
+from ttabench.sweep.plain_grids import method_names
 from ttabench.system.files import replacing, writing
 
 SMALL = {

@@ -91,7 +91,7 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "domains": _of_files("data.own.domain_folders:DomainFolders"),
     "images": _of_files("data.own.plain_images:PlainImages"),
     # Of arrays and of image files: a name does not say which, so cells do, see `Cell.image_files`.
-    "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_image_folders:OwnImageFolders"),
+    "own": _nodes("data.own.own_arrays:OwnArrays", "data.own.own_corruption_folders:OwnImageFolders"),
     "imagenet-c[": _of_files("data.published.imagenet_subset:ImageNetSubset"),
     "imagenet-c": _of_files("data.published.imagenet:ImageNetC"),
     "imagenet-r[": _of_files("data.published.own_head:OwnHead"),
@@ -133,7 +133,7 @@ OUTSIDE: Mapping[str, str] = {
     "ttabench.provenance": "says what code there is",
     "ttabench.method.ranges": "refuses settings; their values are in the identity",
     "ttabench.system.checked_lines": "writes lines with checksums",
-    "ttabench.measure.foreign_places": "says afterwards which images were foreign",
+    "ttabench.measure.foreign_positions": "says afterwards which images were foreign",
     "ttabench.observe.unknown_classes": "is measured beside the accuracy",
     "ttabench.registry": "finds methods by name",
     "ttabench.observe.label_free_scores": "is measured beside the accuracy",

@@ -31,7 +31,7 @@ from ttabench.errors import (
     warn_of_setting,
 )
 from ttabench.measure.any_network import SourceOfAnyNetwork
-from ttabench.measure.foreign_places import foreign_of
+from ttabench.measure.foreign_positions import foreign_of
 from ttabench.measure.source_access import SourceImages
 from ttabench.measure.torch_defaults import changed_setting, matrix_products, own_settings
 from ttabench.method import Method, Needs

@@ -20,8 +20,8 @@ from ttabench.registry import method
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.named_method import named_method
 from ttabench.sweep.pace import BASELINE, OFFLINE
+from ttabench.sweep.plain_grids import method_names, of_method
 from ttabench.sweep.shifts import split_baseline
-from ttabench.sweep.sweep_file_rules import method_names, of_method
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ttabench.cell import Cell
 from ttabench.data.dataset import Dataset
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.set_checks import clean_labels
 from ttabench.data.published.imagenet import FolderC
 from ttabench.data.published.natural_shifts import NaturalImageNet

@@ -12,7 +12,7 @@ from ttabench.cell import Cell
 from ttabench.cell.protocol import Protocol
 from ttabench.cell.subset_names import split_subset
 from ttabench.classifier import Architecture, Classifier
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.set_checks import largest_set
 from ttabench.data.published.own_head import settled_classes
 from ttabench.errors import UserError, exit_is_an_error

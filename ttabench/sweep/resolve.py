@@ -19,8 +19,8 @@ from ttabench.models.resolve import resolve_model
 from ttabench.sweep.chosen_methods import MethodChoice, check_methods, choose_methods
 from ttabench.sweep.exclude_rules import Exclusion, exclusion
 from ttabench.sweep.grid import Grid, Rule
+from ttabench.sweep.plain_grids import dataset_names, plain_grids
 from ttabench.sweep.shifts import Shifts, find_shifts
-from ttabench.sweep.sweep_file_rules import dataset_names, plain_grids
 from ttabench.system.files import user_path
 
 

@@ -22,7 +22,7 @@ from ttabench.data.foreign import checked_foreign
 from ttabench.data.mixed import MIXED
 from ttabench.data.own.manifest import SUFFIX
 from ttabench.data.own.open_own import no_corruptions, of_image_files
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.set_checks import check_classes, check_count, check_rows, largest_set
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_subset import check_measured, severities_here, there

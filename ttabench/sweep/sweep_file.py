@@ -16,7 +16,7 @@ from ttabench.store.sweep_options import ratio_text
 from ttabench.sweep.grid import check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import arch_spelling, stream_as_order
-from ttabench.sweep.sweep_file_rules import (
+from ttabench.sweep.plain_grids import (
     PER_CORRUPTION,
     dataset_names,
     joined_settings,

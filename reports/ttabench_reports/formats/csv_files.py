@@ -22,7 +22,7 @@ from ttabench_reports.cells.frames import PROTOCOL, checked, without_repeated_fa
 from ttabench_reports.cells.load import OF_RECORD
 from ttabench_reports.cells.spreadsheet_formulas import inert
 from ttabench_reports.evidence import findings as evidence
-from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.gains_and_costs import costs
 from ttabench_reports.evidence.given import given, rows_given
 from ttabench_reports.evidence.means import line_of, means, notes, unknown_frame
 from ttabench_reports.evidence.report import Report

@@ -9,7 +9,7 @@ from typing import Any
 
 from ttabench.cell.protocol import Protocol
 from ttabench_reports.cells.grouped import grouped
-from ttabench_reports.evidence.costs import device
+from ttabench_reports.evidence.gains_and_costs import device
 from ttabench_reports.evidence.places import places, untested_against
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.leaderboard.joined_folders import FOLDER

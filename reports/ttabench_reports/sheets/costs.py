@@ -6,7 +6,7 @@ import math
 
 from ttabench.provenance.staleness import attested_note
 from ttabench_reports.cells import costs_apart
-from ttabench_reports.evidence import costs
+from ttabench_reports.evidence import gains_and_costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.sheets import words
 from ttabench_reports.sheets.footnotes import NAMES, TableNotes, groups
@@ -44,7 +44,7 @@ def cost(report: Report) -> Sheet | None:
 
     def line(table: Table, row: Row, first: bool) -> Line:
         model, name, given = notes.names([row], model=first)
-        said = filter(None, (costs.lacks(row), costs.doubt(row)))
+        said = filter(None, (gains_and_costs.lacks(row), gains_and_costs.doubt(row)))
         name = name._replace(marks=name.marks + "".join(map(notes.mark, said)))
         accuracy = notes.accuracy(row, table, ranked=False)
         missing = "" if row.about["measured"] else row.words.get(MEAN, "")
@@ -55,7 +55,7 @@ def cost(report: Report) -> Sheet | None:
     parts = groups(report.tables, line)
     titles = ("Batch", "Accuracy", "C", "ms/image", "Forward", "Backward", "Parameters", "Host")
     heads = [*NAMES, *map(Head, (*titles, "Device") if on_device else titles)]
-    devices = sorted({name for row in rows for name in costs.device(row).split(", ") if name})
+    devices = sorted({name for row in rows for name in gains_and_costs.device(row).split(", ") if name})
     footer = FOOTER.format(
         device="Device: peak of the memory that was allocated on the GPU, in MB. " if on_device else "",
         where=f"the device used ({', '.join(devices)})",

@@ -17,7 +17,7 @@ from ttabench.corruptions.engine import corrupt
 from ttabench.corruptions.frost_textures import load_frost_textures
 from ttabench.data import catalog
 from ttabench.data.dataset import Dataset, Labelled
-from ttabench.data.own.own_dataset import statistics
+from ttabench.data.own.own_dataset_base import statistics
 from ttabench.data.published.cifar_facts import CIFAR10_C
 from ttabench.models.clean_accuracy import clean_accuracy
 

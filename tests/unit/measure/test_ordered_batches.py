@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tests.cases import each
 from ttabench.measure.contamination import Mixture, foreign_images, interleave
-from ttabench.measure.ordered_batches import Stream, arrange
+from ttabench.measure.order_and_batches import Stream, arrange
 from ttabench.nn.pixels import to_tensor
 
 LABELS = np.arange(120) % 4

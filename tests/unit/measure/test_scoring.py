@@ -26,7 +26,7 @@ from ttabench.data.mixed import mixed
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.contamination import interleave
 from ttabench.measure.image_stream import Part
-from ttabench.measure.ordered_batches import Stream, arrange
+from ttabench.measure.order_and_batches import Stream, arrange
 from ttabench.measure.scoring import predictions
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Batches, Method, Needs
@@ -496,7 +496,7 @@ def test_images_go_to_the_device_and_the_time_ends_when_it_has_finished(
         return to_tensor(images)
 
     monkeypatch.setattr("ttabench.measure.scoring.to_tensor", moved)
-    monkeypatch.setattr("ttabench.measure.ordered_batches.to_tensor", moved)
+    monkeypatch.setattr("ttabench.measure.order_and_batches.to_tensor", moved)
     monkeypatch.setattr("ttabench.measure.scoring.autocast", lambda protocol, device: nullcontext())
     monkeypatch.setattr("ttabench.measure.scoring.clock", lambda device: 0.0)
     monkeypatch.setattr("ttabench.measure.scoring.time", SimpleNamespace(perf_counter=lambda: next(clock)))

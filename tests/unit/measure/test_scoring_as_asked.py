@@ -18,7 +18,7 @@ from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure.contamination import foreign_images, interleave
 from ttabench.measure.image_stream import put_in_order
-from ttabench.measure.ordered_batches import arrange
+from ttabench.measure.order_and_batches import arrange
 from ttabench.measure.scoring import autocast
 from ttabench.method import Batches
 from ttabench.observe.calibration import BINS, calibration_bins

@@ -20,7 +20,7 @@ from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.measure import scoring
-from ttabench.measure.foreign_places import foreign_of, foreign_places
+from ttabench.measure.foreign_positions import foreign_of, foreign_positions
 from ttabench.measure.image_stream import put_in_order
 from ttabench.measure.streams.checkpoint import Checkpoint
 from ttabench.measure.streams.images import Parts
@@ -182,13 +182,13 @@ def test_what_the_scorer_refuses_is_not_noted_and_some_of_the_images_give_no_fig
 
 @each("share", ["0.2", "0.5", "0.04"])
 @each("order", ["iid", "dirichlet(0.3)"])
-def test_foreign_places_are_those_of_the_stream(share: str, order: str) -> None:
+def test_foreign_positions_are_those_of_the_stream(share: str, order: str) -> None:
     labels = np.arange(40) % 4
     data = Labelled(np.zeros((40, 8, 8, 3), np.uint8), labels)
     protocol = Protocol(contamination=f"noise({share})", order=order, limit=33)
     for seed in range(3):
         positions = put_in_order(data, protocol, seed).scored
-        assert np.array_equal(foreign_places(protocol, 33, seed), positions >= 33)
+        assert np.array_equal(foreign_positions(protocol, 33, seed), positions >= 33)
     stream = Parts(2, lambda part: data, protocol, 7)
     assert np.array_equal(foreign_of(stream, protocol, 7), stream.read(0, stream.total).labels < 0)
 
@@ -257,7 +257,7 @@ def test_a_contaminated_cell_has_the_figures_of_its_logits(
     found = swept(ttabench, tmp_path / "r", "--methods", "source", "--contamination", "noise(0.25)")
     logits = torch.cat(seen)
     assert len(logits) == 40
-    foreign = foreign_places(Protocol(contamination="noise(0.25)"), 30, 0)
+    foreign = foreign_positions(Protocol(contamination="noise(0.25)"), 30, 0)
     energy = logits.logsumexp(1).numpy()
     row = found.loc["source"]
     assert row["auroc_energy"] == pytest.approx(100 * roc_auc_score(~foreign, energy), abs=1e-3)

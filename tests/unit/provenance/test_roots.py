@@ -232,7 +232,7 @@ def test_the_code_of_a_network_is_that_of_all_that_it_imports_from_its_folder(pr
 
 def test_the_scoring_code_the_reader_of_the_data_and_the_networks_count() -> None:
     found = files("tent")
-    for name in ("nn/batch_norm", "measure/scoring", "measure/ordered_batches", "measure/source_access",
+    for name in ("nn/batch_norm", "measure/scoring", "measure/order_and_batches", "measure/source_access",
                  "method/contract", "cell/protocol", "method/saved_state", "measure/contamination",
                  "classifier/classifier", "data/dataset", "data/digits", "measure/torch_defaults",
                  "corruptions/noise", "models/architectures/resnet", "measure/prepare"):  # fmt: skip
@@ -285,7 +285,7 @@ def test_all_roots_are_there() -> None:
         ("cifar10.1", "data/published/natural_shifts"),
         ("imagenet-c", "data/published/imagenet"),
         ("imagenet-r", "data/published/natural_shifts"),
-        ("imagenet-c-local", "data/own/own_image_folders"),
+        ("imagenet-c-local", "data/own/own_corruption_folders"),
         ("cifar10.1-local", "data/own/own_arrays"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.unit.tex import compiled, font_sizes
 from ttabench.errors import NothingToReport, UserError
 from ttabench_reports import plots
 from ttabench_reports.cells.costs_apart import with_costs
-from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.gains_and_costs import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex, markdown
 from ttabench_reports.page import html

@@ -28,7 +28,7 @@ from ttabench.data.dataset import Dataset, Labelled
 from ttabench.data.mixed import MIXED
 from ttabench.errors import UnusableModel, UserError
 from ttabench.measure.image_stream import Batch, ImageStream
-from ttabench.measure.ordered_batches import arrange
+from ttabench.measure.order_and_batches import arrange
 from ttabench.measure.streams import checkpoint
 from ttabench.measure.torch_defaults import settings
 from ttabench.method import Method, Needs

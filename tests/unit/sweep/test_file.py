@@ -21,6 +21,7 @@ from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
 from ttabench.sweep.options import make_grid
+from ttabench.sweep.plain_grids import plain_grids
 from ttabench.sweep.plan import plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.schema import schema
@@ -33,7 +34,6 @@ from ttabench.sweep.sweep_file import (
     to_toml,
     with_flags,
 )
-from ttabench.sweep.sweep_file_rules import plain_grids
 
 ROOT = Path(__file__).resolve().parents[3]
 Make = Callable[[str], Path]

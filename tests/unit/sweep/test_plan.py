@@ -16,7 +16,7 @@ from tests.unit.data_fakes import clean_images, write_png
 from tests.unit.planning import plan, source_of
 from ttabench.cell import Cell
 from ttabench.data.catalog import dataset as open_dataset
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 from ttabench.measure.contamination import foreign_images
 from ttabench.method import Architecture

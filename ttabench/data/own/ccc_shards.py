@@ -22,7 +22,7 @@ from ttabench.corruptions.corruption_names import NO_SEVERITY
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.published.imagenet import ImageNetC
 from ttabench.data.published.imagenet_facts import IMAGENET_C
 from ttabench.data.published.published_on_disk import PublishedOnDisk

@@ -17,7 +17,7 @@ from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, image_files, labelled_files
 from ttabench.data.files.read_image import Fit, image_size, read_image
 from ttabench.data.own.manifest import SUFFIX
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError, unknown
 
 ENDING = f"-domains{SUFFIX}"

@@ -21,8 +21,8 @@ from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.image_folder_checks import doubts_about
 from ttabench.data.own.overlap import overlap, overlap_of_files, shared_images
 from ttabench.data.own.own_arrays import OwnArrays
-from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.own_corruption_folders import OwnImageFolders
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.picture_checks import Images, of_corruption, of_pixels, step_of
 from ttabench.data.own.set_checks import files_of
 from ttabench.errors import counted, unknown

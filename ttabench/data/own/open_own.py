@@ -15,8 +15,8 @@ from ttabench.data.own.domain_checks import test_domains
 from ttabench.data.own.domain_folders import DomainFolders, domains_in
 from ttabench.data.own.image_folder_checks import check_formats
 from ttabench.data.own.own_arrays import OwnArrays
-from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import STATISTICS_FROM, OwnImageFolders
+from ttabench.data.own.own_corruption_folders import STATISTICS_FROM, OwnImageFolders
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 
 

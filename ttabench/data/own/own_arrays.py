@@ -12,7 +12,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.array_files import open_array, open_labels, open_npz
 from ttabench.data.files.fingerprint import file_sha256
 from ttabench.data.files.image_folders import class_folders, image_files
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 
 

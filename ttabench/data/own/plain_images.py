@@ -15,7 +15,7 @@ from ttabench.data.files.read_image import image_size, read_image
 from ttabench.data.own.domain_checks import test_domains
 from ttabench.data.own.manifest import MANIFEST, SUFFIX
 from ttabench.data.own.open_own import corruptions_in
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 
 ENDING = f"-images{SUFFIX}"

@@ -17,8 +17,8 @@ from ttabench.data.mixed import MIXED
 from ttabench.data.own.class_checks import check_class_folders
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.own_arrays import OwnArrays
-from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.own_corruption_folders import OwnImageFolders
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.published.imagenet import Files, FolderC
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import UserError

@@ -34,7 +34,7 @@ from ttabench.data.own.doubts import (
 )
 from ttabench.data.own.open_own import no_corruptions
 from ttabench.data.own.overlap import overlap, shared_images
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.picture_checks import of_corruption, of_pixels
 from ttabench.data.own.set_checks import check_classes
 from ttabench.data.published.description import PublishedDataset

@@ -34,10 +34,10 @@ from ttabench.sweep.attestation.image_sets import images_of
 from ttabench.sweep.reproduce import before, copied_paths
 
 ON_FEW_IMAGES = (
-    "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_places.py",
-    "ttabench/measure/image_stream.py", "ttabench/measure/ordered_batches.py", "ttabench/measure/scoring.py",
-    "ttabench/measure/stream", "ttabench/measure/test_set.py", "ttabench/observe/", "ttabench/run/",
-    "ttabench/data/", "ttabench/cell/",
+    "ttabench/corruptions/", "ttabench/measure/contamination.py", "ttabench/measure/foreign_positions.py",
+    "ttabench/measure/image_stream.py", "ttabench/measure/order_and_batches.py",
+    "ttabench/measure/scoring.py", "ttabench/measure/stream", "ttabench/measure/test_set.py",
+    "ttabench/observe/", "ttabench/run/", "ttabench/data/", "ttabench/cell/",
 )  # fmt: skip
 """Code that reads and scores the images of a cell: it does the same with each batch. Whole sets are read."""
 READING = (

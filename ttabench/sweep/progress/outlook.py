@@ -8,7 +8,7 @@ from ttabench.cell import Cell
 from ttabench.data.balanced_subset import Drawn, undrawn
 from ttabench.data.own.domain_checks import roles_of_domains
 from ttabench.data.own.domain_folders import DomainFolders
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.published.imagenet_subset import ImageNetSubset
 from ttabench.errors import counted, first_of, printable
 from ttabench.provenance.staleness import by_importance

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from ttabench.figure import at_least
 from ttabench_methods.quantile.toys import six_blobs
 
-from .matching import Course, draw, follow
+from .toy_over_epochs import Course, draw, follow
 
 SHOWN = (0.0, 0.2, 0.8, 1.0)  # paper: epochs 1, 200, 800 and 1,000
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from ttabench.figure import at_least
 from ttabench_methods.quantile.toys import two_moons
 
-from .matching import Course, draw, follow
+from .toy_over_epochs import Course, draw, follow
 
 SHOWN = (0.0, 0.05, 0.5, 1.0)
 

@@ -15,8 +15,8 @@ from ttabench.data.own.clean_images import read_clean
 from ttabench.data.own.domain_folders import DomainFolders
 from ttabench.data.own.doubts import doubts
 from ttabench.data.own.image_folder_checks import left_out, other_files, turned
-from ttabench.data.own.own_dataset import OwnDataset
-from ttabench.data.own.own_image_folders import OwnImageFolders
+from ttabench.data.own.own_corruption_folders import OwnImageFolders
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.data.own.plain_images import is_plain
 from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.cases import each
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.nn import channel_statistics
 from ttabench_methods.quantile import Quantile, QuantileConfig
 from ttabench_methods.quantile.bank import mean_unit

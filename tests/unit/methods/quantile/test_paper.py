@@ -8,7 +8,7 @@ import torch
 
 from tests.cases import each
 from tests.unit.made_quantile import classifier, shifted, source
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile, QuantilePaper, QuantilePaperConfig
 from ttabench_methods.quantile.strict import QuantileStrict

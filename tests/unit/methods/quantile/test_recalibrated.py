@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ttabench.classifier import Classifier
 from ttabench.conformance.nets import images, nets
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.registry import method
 from ttabench_methods.aqr import AQR

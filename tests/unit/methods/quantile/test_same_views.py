@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.cases import each
 from tests.unit.made_quantile import classifier, images, prepared, shifted, to_bytes
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.nn.pixels import to_tensor
 from ttabench_methods.quantile import Quantile
 from ttabench_methods.quantile.paper import QuantilePaper

@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.methods.quantile.test_recalibrated import SETTINGS, pixels
 from ttabench.conformance.nets import images, nets
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile, QuantileConfig

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.cases import each
 from tests.unit.made_quantile import classifier, shifted, source
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.method import Architecture, Method
 from ttabench.registry import method
 from ttabench_methods.quantile import Quantile

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.unit.made_quantile import QUICK, classifier, shifted, source
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.method import Method
 from ttabench.registry import method
 from ttabench_methods.quantile import QuantilePaper, QuantilePaperConfig

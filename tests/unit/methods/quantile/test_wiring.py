@@ -13,7 +13,7 @@ from torch.nn.utils import parameters_to_vector
 
 from tests.unit.made_quantile import MEAN, QUICK, STD, classifier, images, prepared, shifted, source, to_bytes
 from ttabench.classifier import Classifier
-from ttabench.measure.ordered_batches import Stream
+from ttabench.measure.order_and_batches import Stream
 from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench_methods.quantile import Quantile, QuantileConfig

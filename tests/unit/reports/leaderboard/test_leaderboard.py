@@ -25,7 +25,7 @@ from ttabench.provenance import current_code
 from ttabench.store import Store
 from ttabench_reports import leaderboard
 from ttabench_reports.cells import load
-from ttabench_reports.evidence.costs import costs
+from ttabench_reports.evidence.gains_and_costs import costs
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.page import figures
 

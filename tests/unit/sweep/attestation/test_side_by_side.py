@@ -480,7 +480,7 @@ def test_code_that_reads_images_is_shown_by_what_both_codes_read(tmp_path: Path)
     assert alike("blur") == "mine, blur cannot be read: it is not here"
     assert asked == [2, 2, 1, 1, 1, 1]  # of each image once
     assert alike("snow", changed="ttabench/corruptions/weather.py: snow") == alike("frost", "snow")
-    assert alike("snow", changed="ttabench/measure/ordered_batches.py: arrange") == ""
+    assert alike("snow", changed="ttabench/measure/order_and_batches.py: arrange") == ""
 
 
 @pytest.mark.parametrize("corruption", ["fog", "ccc"])

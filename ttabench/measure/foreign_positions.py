@@ -11,7 +11,7 @@ from ttabench.measure.image_stream import ImageStream, Part
 from ttabench.measure.streams.images import Parts, part_seed
 
 
-def foreign_places(protocol: Protocol, images: int, seed: int) -> NDArray[np.bool_]:
+def foreign_positions(protocol: Protocol, images: int, seed: int) -> NDArray[np.bool_]:
     """Which images of the stream of a part are foreign: (n + m,), with `images` = n test images.
 
     It is what :func:`ttabench.measure.image_stream.put_in_order` does with the same seed, without the images.
@@ -28,4 +28,4 @@ def foreign_of(images: ImageStream, protocol: Protocol, seed: int) -> NDArray[np
     assert isinstance(images, Parts), "a ccc stream has no foreign images"
     parts = images.total // images.part_length
     seeds = [part_seed(seed, part) for part in range(parts)]
-    return np.concatenate([foreign_places(protocol, images.scored // parts, seed) for seed in seeds])
+    return np.concatenate([foreign_positions(protocol, images.scored // parts, seed) for seed in seeds])

@@ -12,7 +12,7 @@ from ttabench.data.dataset import Labelled
 from ttabench.data.files.decoded_cache import decoded
 from ttabench.data.files.image_folders import class_folders, find_corruptions, labelled_files
 from ttabench.data.files.read_image import image_size, read_image
-from ttabench.data.own.own_dataset import OwnDataset
+from ttabench.data.own.own_dataset_base import OwnDataset
 from ttabench.errors import UserError
 
 STATISTICS_FROM = 200  # images
