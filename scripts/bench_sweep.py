@@ -46,7 +46,7 @@ from ttabench.run.executors import local
 from ttabench.store import Store
 from ttabench.sweep.agenda import make_groups, plan_rows
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plan import Planned, find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.run import run

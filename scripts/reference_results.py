@@ -33,7 +33,7 @@ from ttabench.data.own.manifest import SUFFIX
 from ttabench.errors import UserError, unknown
 from ttabench.store import Store
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench.system.environment import machine, processor
 from ttabench_reports.cells.typical_seconds import typical_seconds

@@ -30,7 +30,7 @@ from ttabench.figure.classifier_and_data import ClassifierAndData
 from ttabench.method import Batches
 from ttabench.models.resolve import resolve_model
 from ttabench.registry import method as find_method
-from ttabench.sweep.options import corruption_names
+from ttabench.sweep.options_to_grid import corruption_names
 from ttabench.system.environment import pick_device
 from ttabench.system.progress import silent
 from ttabench_methods.quantile import Quantile

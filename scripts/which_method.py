@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ttabench.errors import counted
-from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import intervals_and_tests as evidence
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import Finding
 from ttabench_reports.evidence.given import given
 from ttabench_reports.evidence.groups import groups, which_weights
+from ttabench_reports.evidence.intervals_and_tests import Finding
 from ttabench_reports.evidence.paired_rows import paired_with
 from ttabench_reports.evidence.places import ALPHA, best_places
 from ttabench_reports.evidence.report import Report

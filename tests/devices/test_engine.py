@@ -136,7 +136,9 @@ def test_labels_on_the_device_are_one_sentence(gpu: Emulated) -> None:
 def test_a_source_classifier_is_trained(
     gpu: Emulated, arch: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, epochs=1))
+    monkeypatch.setattr(
+        "ttabench.models.training.weights_identity.recipe_for", lambda *_: replace(TINY, epochs=1)
+    )
     monkeypatch.setenv("TTABENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("ttabench.models.training.train.REPORT_EVERY", 1e9)
     loaded = train(arch, Bars(), device="cuda", precision="float32")

@@ -67,15 +67,15 @@ def weights_in_cache(own_cache: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.fixture
 def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network of a few images is trained for one epoch, where a test only needs that it is trained."""
-    from ttabench.models.training import plans
+    from ttabench.models.training import weights_identity
 
-    fitted = plans.fitted
+    fitted = weights_identity.fitted
 
     def short(recipe: Any, images: int) -> Any:
         made = fitted(recipe, images)
         return replace(made, epochs=1) if images < 500 else made
 
-    monkeypatch.setattr(plans, "fitted", short)
+    monkeypatch.setattr(weights_identity, "fitted", short)
 
 
 @pytest.fixture
@@ -84,17 +84,17 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests that are not about their start. Each has the variables of its own test, as a new process has.
     """
-    from ttabench.run.executors import process
+    from ttabench.run.executors import watched_worker
 
-    context = process.mp.get_context("forkserver")
+    context = watched_worker.mp.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch._dynamo", "pytest", "ttabench.run.worker"])
-    monkeypatch.setattr(process.mp, "get_context", lambda _method: context)
-    made = process.WorkerProcess.__init__
+    monkeypatch.setattr(watched_worker.mp, "get_context", lambda _method: context)
+    made = watched_worker.WorkerProcess.__init__
 
-    def with_variables(worker: process.WorkerProcess, environment: Mapping[str, str]) -> None:
+    def with_variables(worker: watched_worker.WorkerProcess, environment: Mapping[str, str]) -> None:
         made(worker, {**os.environ, **environment})
 
-    monkeypatch.setattr(process.WorkerProcess, "__init__", with_variables)
+    monkeypatch.setattr(watched_worker.WorkerProcess, "__init__", with_variables)
 
 
 SMALL = ("--methods", "tent", "--archs", "resnet18", "--corruptions", "fog,snow", "--limit", "20")

@@ -14,7 +14,7 @@ from ttabench.models.external.external_model import ExternalModel
 from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.models.trained_model import TrainedModel
 from ttabench.models.training import train as training
-from ttabench.models.training.plans import TrainingPlan
+from ttabench.models.training.weights_identity import TrainingPlan
 from ttabench.system.progress import OnProgress, silent
 
 

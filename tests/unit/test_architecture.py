@@ -69,7 +69,7 @@ LIGHT = (  # one after the other in one process: what is forbidden may not come 
     ("ttabench_reports", ("torch", "pandas", "matplotlib", "rich")),
     ("ttabench.cli", ("torch", "pandas", "numpy", "rich.progress", "matplotlib")),
     ("ttabench.models.architectures.arch_names", ("torch",)),
-    ("ttabench.models.training.plans", ("torch",)),
+    ("ttabench.models.training.weights_identity", ("torch",)),
     ("ttabench.models.checkpoints.cache", ("torch",)),
     ("ttabench.corruptions.corruption_names", ("torch", "cv2", "scipy")),
     ("ttabench.store", ("torch", "matplotlib")),

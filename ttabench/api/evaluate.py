@@ -27,7 +27,7 @@ from ttabench.models.soundness.torch_errors import explained
 from ttabench.observe.decline import Course
 from ttabench.run.other_generators import seeded_generators
 from ttabench.sweep.batch_rate import settings_for_batch
-from ttabench.sweep.options import contamination_spelling
+from ttabench.sweep.options_to_grid import contamination_spelling
 from ttabench.sweep.pace import no_pace
 
 WHOLE = ("batch_size", "epochs", "limit")

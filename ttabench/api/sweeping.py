@@ -68,7 +68,7 @@ def run_sweep(
     from ttabench.measure.torch_defaults import default_kernels, default_modes
     from ttabench.sweep.conduct import run_cells
     from ttabench.sweep.option_table import DEFAULTS
-    from ttabench.sweep.options import make_grid
+    from ttabench.sweep.options_to_grid import make_grid
     from ttabench.sweep.sweep_file import overridden, read_sweep_file, setting_texts, with_flags
 
     for name, path in (("config", config), ("out", out)):

@@ -20,7 +20,7 @@ from ttabench.sweep.agenda import make_agenda
 from ttabench.sweep.conduct import console_of_errors, run_cells
 from ttabench.sweep.draft import make_draft
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import device_memory, executor_setup, out_folder, warn_of_gpu_options
+from ttabench.sweep.options_to_grid import device_memory, executor_setup, out_folder, warn_of_gpu_options
 from ttabench.sweep.progress.display import clock
 from ttabench.sweep.progress.outlook import counts, notes_on_domains
 from ttabench.sweep.shard import WHOLE, take_shard

@@ -172,7 +172,7 @@ def generate(
     from ttabench.data.own.class_checks import classes_in_order
     from ttabench.data.own.generate_corrupted import generate as run
     from ttabench.data.own.manifest import read_manifest
-    from ttabench.sweep.options import corruption_names, whole_numbers
+    from ttabench.sweep.options_to_grid import corruption_names, whole_numbers
     from ttabench.sweep.progress.display import Meter
     from ttabench.system.files import user_path
 

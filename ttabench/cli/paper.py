@@ -69,7 +69,7 @@ def paper(
     from ttabench.errors import UserError
     from ttabench.method.spelling import distinct_list
     from ttabench.paper import experiments
-    from ttabench.sweep.options import whole_numbers
+    from ttabench.sweep.options_to_grid import whole_numbers
 
     if page:
         _only_page(context, out)

@@ -16,7 +16,7 @@ from ttabench.errors import UserError
 from ttabench.sweep.option_kinds import Count, Number
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.sweep.option_table import Option as TableOption
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.presets import preset_file
 from ttabench.sweep.schema import text as schema_text
 from ttabench.sweep.sweep_file import overridden, read_sweep_file, with_flags

@@ -68,7 +68,7 @@ def train(
     from ttabench.models.training.train import check_precision
     from ttabench.run.executors.workers import pick_executor, pick_workers
     from ttabench.sweep.grid import check_seed
-    from ttabench.sweep.options import count as checked_count
+    from ttabench.sweep.options_to_grid import count as checked_count
     from ttabench.sweep.progress.training import train_all
     from ttabench.sweep.train_sources import TrainJob
     from ttabench.system.cores import available_cores

@@ -15,7 +15,7 @@ from ttabench.models.architectures.build import build
 from ttabench.models.checkpoints import cache
 from ttabench.models.checkpoints.cache import Loaded
 from ttabench.models.model import Model
-from ttabench.models.training.plans import TrainingPlan
+from ttabench.models.training.weights_identity import TrainingPlan
 from ttabench.system.progress import OnProgress, silent
 
 

@@ -10,7 +10,7 @@ from importlib.resources import as_file, files
 from ttabench.data.catalog import EMBEDDED, NAMES
 from ttabench.errors import UserError, unknown
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plain_grids import dataset_names, plain_grids
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 

@@ -16,7 +16,7 @@ from ttabench.data.files.array_files import save_npz
 from ttabench.data.own.generate_corrupted import generate
 from ttabench.errors import UserError
 from ttabench.paper.experiments import OFFICIAL, Task, network_of
-from ttabench.sweep.options import corruption_names
+from ttabench.sweep.options_to_grid import corruption_names
 from ttabench.sweep.plain_grids import method_names
 from ttabench.system.files import replacing, writing
 

@@ -23,7 +23,7 @@ from ttabench.models.resolve import resolve_model
 from ttabench.registry import method_names
 from ttabench.store import Record, Store
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.options_to_grid import arch_spelling
 from ttabench.sweep.sweep_file import kept
 
 

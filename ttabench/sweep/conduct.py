@@ -30,7 +30,7 @@ from ttabench.sweep.draft import Draft, make_draft
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
-from ttabench.sweep.options import device_memory, executor_setup, warn_of_gpu_options
+from ttabench.sweep.options_to_grid import device_memory, executor_setup, warn_of_gpu_options
 from ttabench.sweep.other_sweeps import with_other_code
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook

@@ -15,7 +15,7 @@ from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.loggers import check_loggers
 from ttabench.sweep.option_table import OPTIONS
-from ttabench.sweep.options import out_folder
+from ttabench.sweep.options_to_grid import out_folder
 from ttabench.sweep.plan import Planned, SourceFacts, find_sources, plan
 from ttabench.sweep.progress.display import Meter
 from ttabench.sweep.resolve import Sweep, resolve

@@ -226,4 +226,4 @@ _TABLE = (
 
 OPTIONS = {option.name: option for option in _TABLE}
 DEFAULTS: dict[str, Any] = {option.name: option.default for option in _TABLE}
-"""The options of a sweep at their defaults; see also :func:`ttabench.sweep.options.make_grid`."""
+"""The options of a sweep at their defaults; see also :func:`ttabench.sweep.options_to_grid.make_grid`."""

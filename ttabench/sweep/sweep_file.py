@@ -15,7 +15,7 @@ from ttabench.registry import in_groups
 from ttabench.store.sweep_options import ratio_text
 from ttabench.sweep.grid import check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.options import arch_spelling, stream_as_order
+from ttabench.sweep.options_to_grid import arch_spelling, stream_as_order
 from ttabench.sweep.plain_grids import (
     PER_CORRUPTION,
     dataset_names,

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from ttabench_reports.evidence.means import line_of
+from ttabench_reports.evidence.flat_rows import line_of
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.tables.rows_of_cells import MEASURED
 from ttabench_reports.tables.table import Row

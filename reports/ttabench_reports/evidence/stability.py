@@ -12,8 +12,8 @@ import pandas as pd
 
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.cells.over_stream import Windows
+from ttabench_reports.evidence.flat_rows import notes
 from ttabench_reports.evidence.given import given
-from ttabench_reports.evidence.means import notes
 from ttabench_reports.tables.table import Row, Table
 
 TENTH = 10

@@ -21,10 +21,10 @@ from ttabench.store.table import INCREASE, with_increase
 from ttabench_reports.cells.frames import PROTOCOL, checked, without_repeated_facts
 from ttabench_reports.cells.load import OF_RECORD
 from ttabench_reports.cells.spreadsheet_formulas import inert
-from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import intervals_and_tests as evidence
+from ttabench_reports.evidence.flat_rows import line_of, means, notes, unknown_frame
 from ttabench_reports.evidence.gains_and_costs import costs
 from ttabench_reports.evidence.given import given, rows_given
-from ttabench_reports.evidence.means import line_of, means, notes, unknown_frame
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.evidence.stability import curve_frame, stability_frame
 from ttabench_reports.formats.files import write_lines

@@ -11,8 +11,8 @@ import numpy as np
 
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence import stats
-from ttabench_reports.evidence.findings import Finding, findings
 from ttabench_reports.evidence.given import given
+from ttabench_reports.evidence.intervals_and_tests import Finding, findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.page import protocol_cards
 from ttabench_reports.sheets import costs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import intervals_and_tests as evidence
 from ttabench_reports.evidence.given import Given, given
 from ttabench_reports.evidence.places import places_of_table
 from ttabench_reports.evidence.report import Report

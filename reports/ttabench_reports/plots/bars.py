@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from matplotlib.ticker import MaxNLocator
 
-from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import intervals_and_tests as evidence
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ttabench.errors import counted
-from ttabench_reports.evidence.findings import ranks
 from ttabench_reports.evidence.groups import groups, which_weights
+from ttabench_reports.evidence.intervals_and_tests import ranks
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.plots.captions import flags, protocol
 from ttabench_reports.plots.plot import Drawing

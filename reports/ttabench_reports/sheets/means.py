@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ttabench.corruptions.corruption_names import CORRUPTIONS
-from ttabench_reports.evidence.findings import Finding, findings
+from ttabench_reports.evidence.intervals_and_tests import Finding, findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.published.beside import of_same_setting
 from ttabench_reports.published.catalog import catalog

@@ -29,11 +29,11 @@ from tests.unit.sweep_processes import NET_ON_FEW, environment, wait_for
 from ttabench.data.own.manifest import MANIFEST
 from ttabench.models.architectures.build import build
 from ttabench.run import worker
-from ttabench.run.executors import process
+from ttabench.run.executors import watched_worker
 from ttabench.store import Store, load_frame
 from ttabench.sweep import draft
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import warn_of_gpu_options
+from ttabench.sweep.options_to_grid import warn_of_gpu_options
 from ttabench.system.work_claims import process_start
 from ttabench_methods.tent import Tent
 
@@ -251,7 +251,7 @@ def test_a_cell_that_hangs_is_recorded_and_the_rest_goes_on(
     what = ("--methods", "bn_stats", "--corruptions", "fog,snow", "--reset", "continual", "--limit", "50")
     mine = ("--archs", "net_that_hangs:build", *what, "--workers", "1", "--out", out)
     # Only the cell that hangs runs into the limit: on a busy machine the others take long too.
-    monkeypatch.setattr(process, "time", FastWhile(tmp_path / "once"))
+    monkeypatch.setattr(watched_worker, "time", FastWhile(tmp_path / "once"))
     output = ttabench("sweep", *mine, "--cell-timeout", "600")
     assert output.code == 1, output.err
     cells = load_frame(out).set_index(["method", "corruption"])

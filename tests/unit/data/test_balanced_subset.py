@@ -26,7 +26,7 @@ from ttabench.models.resolve import resolve_model, resolve_trainable
 from ttabench.provenance import current_code
 from ttabench.run.unchanged_data import file_states
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.resolve import resolve
 from ttabench_reports.evidence.given import _is_tuned
 from ttabench_reports.words import naming

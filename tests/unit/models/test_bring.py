@@ -36,7 +36,7 @@ from ttabench.models.clean_accuracy import accuracy_warning
 from ttabench.models.external import external_model, hugging_face_hub
 from ttabench.models.external.checkpoint_model import CLAIMS
 from ttabench.models.external.external_model import ExternalModel
-from ttabench.sweep.options import arch_spelling
+from ttabench.sweep.options_to_grid import arch_spelling
 from ttabench.sweep.train_sources import without_normalize
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -41,7 +41,7 @@ from ttabench.registry import method as find_method
 from ttabench.registry import method_names
 from ttabench.store import Store
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.presets import preset_file
 from ttabench.sweep.sweep_file import read_sweep_file
 from ttabench_reports.cells import load

@@ -10,7 +10,7 @@ from tests.unit.planning import plan
 from ttabench.classifier import Architecture
 from ttabench.errors import UserError
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plan import SourceFacts
 
 METHODS = "tent,eata,sar,deyo,come,come[host=sar]"

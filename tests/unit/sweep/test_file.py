@@ -20,7 +20,7 @@ from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plain_grids import plain_grids
 from ttabench.sweep.plan import plan
 from ttabench.sweep.resolve import resolve

@@ -15,7 +15,7 @@ from ttabench.registry import method
 from ttabench.sweep.chosen_methods import parse_settings
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plan import SourceFacts
 from ttabench.sweep.resolve import resolve
 

@@ -12,7 +12,7 @@ from tests.unit.conftest import Run
 from ttabench.cell.stream_spec import parse_stream
 from ttabench.errors import UserError
 from ttabench.registry import method_names
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.presets import preset_file, presets
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 

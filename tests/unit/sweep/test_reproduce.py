@@ -570,7 +570,7 @@ def test_cells_are_stopped_by_the_clock_and_do_not_pass(
 ) -> None:
     """Also where their records say that they are quick."""
     clock = SimpleNamespace(monotonic=count().__next__)  # a second later at each look
-    monkeypatch.setattr("ttabench.run.executors.process.time", clock)
+    monkeypatch.setattr("ttabench.run.executors.watched_worker.time", clock)
     edit(out, lambda data: data.update(seconds=0.0))
     output = ttabench("verify", out, "--workers", "1", "--at-most", "0.2")
     assert output.code == 5, output.out

@@ -20,7 +20,7 @@ from ttabench.errors import UserError
 from ttabench.registry import in_groups, method, method_names
 from ttabench.store import load_frame
 from ttabench.sweep.grid import Grid
-from ttabench.sweep.options import corruption_names, make_grid
+from ttabench.sweep.options_to_grid import corruption_names, make_grid
 from ttabench.sweep.plan import Planned, SourceFacts
 from ttabench.sweep.resolve import resolve
 from ttabench.sweep.sweep_file import with_flags

@@ -39,7 +39,7 @@ from ttabench.sweep import compute_ratio
 from ttabench.sweep.compute_ratio import Ratios
 from ttabench.sweep.grid import Grid
 from ttabench.sweep.option_table import OPTIONS
-from ttabench.sweep.options import stream_spelling
+from ttabench.sweep.options_to_grid import stream_spelling
 from ttabench.sweep.pace import OFFLINE
 from ttabench.sweep.plan import Planned, SourceFacts
 from ttabench.sweep.plan import plan as plan_cells

@@ -31,7 +31,7 @@ from ttabench.system.files import replace_file, writing
 
 if TYPE_CHECKING:
     from ttabench.classifier import Classifier
-    from ttabench.models.training.plans import TrainingPlan
+    from ttabench.models.training.weights_identity import TrainingPlan
 
 
 @dataclass(frozen=True, kw_only=True)

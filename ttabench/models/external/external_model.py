@@ -29,7 +29,7 @@ from ttabench.models.input_trials import predictions
 from ttabench.models.model import Model
 from ttabench.models.returned_logits import as_classifier, check_logits
 from ttabench.models.soundness.noise_logits import noise_logits, same_logits, with_logits
-from ttabench.models.training.plans import data_hash
+from ttabench.models.training.weights_identity import data_hash
 from ttabench.nn.pixels import to_tensor
 from ttabench.provenance import network_code
 from ttabench.system.environment import versions

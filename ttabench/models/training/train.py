@@ -32,10 +32,10 @@ from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.training.augment import Sampler, mix
 from ttabench.models.training.linear_as_convolution import LinearAsConvolution
 from ttabench.models.training.parts import Parts
-from ttabench.models.training.plans import TrainingPlan
 from ttabench.models.training.portable import check_kernels, check_options
 from ttabench.models.training.randaugment import randaugment
 from ttabench.models.training.recipes import Recipe
+from ttabench.models.training.weights_identity import TrainingPlan
 from ttabench.system.cores import torch_threads
 from ttabench.system.environment import machine, pick_device, processor, versions
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ttabench.errors import UserError
 from ttabench.run.executors import NO_LIMITS, Died, Job, Limits, split
-from ttabench.run.executors.process import WorkerProcess
+from ttabench.run.executors.watched_worker import WorkerProcess
 
 STARTS = 3  # a worker that fails to start so often in a row does not start here at all
 POLL = 0.1  # seconds between two looks at the limits

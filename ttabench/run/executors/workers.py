@@ -9,7 +9,7 @@ from functools import partial
 
 from ttabench.errors import UserError
 from ttabench.run.executors import NO_LIMITS, Engine, Executor, Limits, Setup, inline, local, take_options
-from ttabench.run.executors.process import resident
+from ttabench.run.executors.watched_worker import resident
 from ttabench.system.cores import available_cores
 from ttabench.system.environment import pick_device
 

@@ -15,8 +15,8 @@ from ttabench.provenance.staleness import by_importance
 from ttabench.registry import method
 from ttabench.store import Store
 from ttabench.sweep.agenda import Agenda
+from ttabench.sweep.classes_left_out import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.few_batches import notes_on_few_batches
-from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.other_inputs import notes_on_other_inputs
 from ttabench.sweep.resolve import Sweep
 from ttabench.sweep.typical_costs import note_on_costs

@@ -16,7 +16,7 @@ from ttabench.data.catalog import dataset
 from ttabench.data.own.ccc_shards import CCCShards
 from ttabench.errors import UserError
 from ttabench.provenance.roots import shared_code
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.shifts import find_shifts
 from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 

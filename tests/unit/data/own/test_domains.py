@@ -19,7 +19,7 @@ from ttabench.data.own.doubts import not_read
 from ttabench.errors import UserError
 from ttabench.store import load_frame
 from ttabench.sweep import compute_ratio
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.shifts import find_shifts
 from ttabench.sweep.sweep_file import with_flags
 

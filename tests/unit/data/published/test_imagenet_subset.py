@@ -20,7 +20,7 @@ from ttabench.data.published.imagenet_subset import balanced, read_list, remembe
 from ttabench.data.verify.audit_dataset import verify
 from ttabench.errors import UserError
 from ttabench.sweep.option_table import DEFAULTS
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.plan import find_sources, plan
 from ttabench.sweep.resolve import resolve
 from ttabench_reports.words import naming

@@ -77,11 +77,13 @@ class Bars(Dataset):
 
 @pytest.fixture(autouse=True)
 def _tiny_recipe(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: TINY)
+    monkeypatch.setattr("ttabench.models.training.weights_identity.recipe_for", lambda *_: TINY)
 
 
 def with_recipe(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: replace(TINY, **changes))  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        "ttabench.models.training.weights_identity.recipe_for", lambda *_: replace(TINY, **changes)
+    )  # type: ignore[arg-type]
 
 
 def stop_in(epoch: int) -> Callable[[TrainingProgress], None]:
@@ -112,7 +114,7 @@ def test_threads_divide_the_batch_where_torch_would_overwrite_memory(
     batch_size: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = replace(TINY, batch_size=batch_size, threads=4, epochs=1)
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: recipe)
+    monkeypatch.setattr("ttabench.models.training.weights_identity.recipe_for", lambda *_: recipe)
     assert train("resnet18_w8", Bars()).note["threads"] == threads
     assert train("resnet20", Bars()).note["threads"] == 4  # it has no such layer
 
@@ -285,7 +287,7 @@ def test_the_identity_covers_weights_and_normalisation_but_not_layout() -> None:
 def cache_with_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: TINY)
+        patch.setattr("ttabench.models.training.weights_identity.recipe_for", lambda *_: TINY)
         patch.setenv("TTABENCH_CACHE", str(cache))
         train("resnet18_w8", Bars(), epochs=1)
     return cache
@@ -419,7 +421,7 @@ def test_card_and_curve_tell_what_was_trained(stored: Path) -> None:
 
 def test_a_card_states_the_least_steps_where_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = replace(TINY, least_steps=9)
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", lambda *_: recipe)
+    monkeypatch.setattr("ttabench.models.training.weights_identity.recipe_for", lambda *_: recipe)
     for epochs, stated in ((0, True), (1, False)):
         made = plan("resnet18_w8", Bars(), epochs=epochs)
         train("resnet18_w8", Bars(), epochs=epochs)
@@ -463,7 +465,7 @@ def test_every_architecture_has_its_recipes() -> None:
 def test_digits_are_learnt_to_95_percent(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from ttabench.data.digits import Digits
 
-    monkeypatch.setattr("ttabench.models.training.plans.recipe_for", recipe_for)
+    monkeypatch.setattr("ttabench.models.training.weights_identity.recipe_for", recipe_for)
     assert train(arch, Digits()).clean_accuracy >= 95.0
 
 

@@ -29,7 +29,7 @@ from ttabench.observe.calibration import calibration_bins
 from ttabench.store.columns import UNKNOWN
 from ttabench_reports import ablation, plots
 from ttabench_reports.cells.calibration import packed
-from ttabench_reports.evidence.findings import findings
+from ttabench_reports.evidence.intervals_and_tests import findings
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import latex
 from ttabench_reports.plots import costs, labels, style

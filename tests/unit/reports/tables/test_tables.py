@@ -27,7 +27,7 @@ from ttabench_reports.cells.load import read_one
 from ttabench_reports.cells.missing import Missing
 from ttabench_reports.cells.typical_seconds import typical_seconds
 from ttabench_reports.evidence import given as given_
-from ttabench_reports.evidence.means import means as means_of
+from ttabench_reports.evidence.flat_rows import means as means_of
 from ttabench_reports.evidence.places import best_places
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files

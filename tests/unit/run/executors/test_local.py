@@ -21,8 +21,18 @@ import torch
 
 from tests.unit.sweep_processes import wait_for
 from ttabench.errors import UserError
-from ttabench.run.executors import Died, Limits, Setup, child, inline, local, open_engine, process, workers
-from ttabench.run.executors.process import WorkerProcess, describe, resident
+from ttabench.run.executors import (
+    Died,
+    Limits,
+    Setup,
+    child,
+    inline,
+    local,
+    open_engine,
+    watched_worker,
+    workers,
+)
+from ttabench.run.executors.watched_worker import WorkerProcess, describe, resident
 from ttabench.run.executors.workers import bindings, pick_executor, pick_workers, sharing
 from ttabench.run.kept_objects import WorkerState
 
@@ -86,7 +96,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(process, "time", self)
+        monkeypatch.setattr(watched_worker, "time", self)
 
     def monotonic(self) -> float:
         return self.now
@@ -345,7 +355,7 @@ def test_where_the_system_starts_no_process_it_is_asked_again_and_then_says_why(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     """As where a user may have no more processes or open files."""
-    refusals, real = [1], process.ctrl_c_waits
+    refusals, real = [1], watched_worker.ctrl_c_waits
 
     def refuse() -> Any:
         if refusals[0]:
@@ -353,7 +363,7 @@ def test_where_the_system_starts_no_process_it_is_asked_again_and_then_says_why(
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return real()
 
-    monkeypatch.setattr(process, "ctrl_c_waits", refuse)
+    monkeypatch.setattr(watched_worker, "ctrl_c_waits", refuse)
     assert [name for name, _, _ in local.run([Says("a")], 1)] == ["a"]
     refusals[0] = local.STARTS
     with pytest.raises(UserError, match="no worker process can start"):

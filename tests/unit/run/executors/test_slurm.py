@@ -18,7 +18,7 @@ from ttabench.errors import UserError
 from ttabench.run.executors import Limits, Setup, open_engine, slurm
 from ttabench.store.new_records import sizes
 from ttabench.sweep.hand_over import hand_over
-from ttabench.sweep.options import make_grid
+from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.sweep_file import keep, to_toml, with_flags
 from ttabench.system.work_claims import FolderProcesses
 

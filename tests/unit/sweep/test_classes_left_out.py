@@ -16,7 +16,7 @@ from ttabench.data.catalog import dataset as open_dataset
 from ttabench.data.published.imagenet import TinyImageNetC
 from ttabench.data.published.natural_shifts import NaturalImageNet
 from ttabench.registry import method
-from ttabench.sweep.few_classes import labels_in_order, notes_on_few_classes, notes_on_few_of_each
+from ttabench.sweep.classes_left_out import labels_in_order, notes_on_few_classes, notes_on_few_of_each
 from ttabench.sweep.progress.outlook import _notes
 
 BY_CLASS = np.repeat(np.arange(4), 10)

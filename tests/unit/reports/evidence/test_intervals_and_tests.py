@@ -12,7 +12,7 @@ from which_method import rankings, summary
 
 from tests.unit.made_cells import cells, spoil, where, with_correctness
 from ttabench.corruptions.corruption_names import CORRUPTIONS
-from ttabench_reports.evidence import findings as evidence
+from ttabench_reports.evidence import intervals_and_tests as evidence
 from ttabench_reports.evidence import paired_rows, places, stats
 from ttabench_reports.evidence.paired_rows import paired_with
 from ttabench_reports.evidence.places import best_places, places_of_table
