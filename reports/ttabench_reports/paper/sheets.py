@@ -180,7 +180,22 @@ def table3(ours: Ours) -> Sheet:
         f"The paper's Table 3: mean accuracy (%) of its method with CCT on {_dataset(ours, 'cifar100-c')}."
         + _over(shown)
     )
-    return Sheet("paper_table3", caption, "", heads, [Group("", [block])], over, labels=2, notes=notes.texts)
+    footer = _updates(shown)
+    return Sheet(
+        "paper_table3", caption, footer, heads, [Group("", [block])], over, labels=2, notes=notes.texts
+    )
+
+
+def _updates(found: Sequence[Found]) -> str:
+    """That our rows have other numbers of updates, where all have the same epochs."""
+    epochs = {_epochs(one.about) for one in found if one.about}
+    if len(epochs) != 1:
+        return ""
+    number = epochs.pop()
+    return (
+        f"Ours: {number} epoch{'s' * (number > 1)} in each row, so rows with fewer images per update have "
+        "more updates. The paper does not state its epochs."
+    )
 
 
 def severity(ours: Ours) -> Sheet:
@@ -352,10 +367,13 @@ NO_GPU = "measured on a processor, which has no memory of a device"
 
 def _per_pass(about: Mapping[str, Any]) -> float:
     """Seconds of one pass over the images: of an offline method, its time by its epochs."""
-    if not about:
-        return math.nan
+    return float(about["seconds"]) / _epochs(about) if about else math.nan
+
+
+def _epochs(about: Mapping[str, Any]) -> int:
+    """Passes over the images before they are scored; of an online method, its only one."""
     epochs = about["_settings"].get("epochs", 1) if about["mode"] == "offline" else 1
-    return float(about["seconds"]) / max(1, int(about["epochs"] or epochs))
+    return max(1, int(about["epochs"] or epochs))
 
 
 def _memory(about: Mapping[str, Any], name: str) -> str:

@@ -106,6 +106,17 @@ def test_table_3_has_the_rows_of_the_paper_and_no_others() -> None:
     ]  # fmt: skip
 
 
+def test_table_3_says_that_its_rows_have_other_numbers_of_updates() -> None:
+    """At equal epochs, 128 images per update are four times the updates of 512."""
+    cct = {"arch": "cct", "dataset": "cifar100-c"}
+    rows = [measured(**cct, minibatch=batch, cell_id=f"{batch}") for batch in (128, 512)]
+    footer = sheets.table3(ours(*rows)).footer
+    assert footer.startswith("Ours: 10 epochs in each row, so rows with fewer images per update have more")
+    one = measured(**cct, minibatch=256, epochs=1, cell_id="one")
+    assert sheets.table3(ours(one)).footer.startswith("Ours: 1 epoch in each row")
+    assert sheets.table3(ours(*rows, one)).footer == sheets.table3(ours()).footer == ""
+
+
 def test_the_severities_of_figure_1_are_found() -> None:
     made = ours(
         *(measured(severities=(s,), accuracy=80.0 + s, corruptions=("gaussian_noise",)) for s in (1, 4))
