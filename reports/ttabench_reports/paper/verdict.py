@@ -27,8 +27,9 @@ def verdict(ours: Ours) -> list[str]:
     alone = sum(abs(gain[0] - gain[1]) <= NEAR for _, _, gain in rows) - sum(whole)
     where, _, (mine, paper) = max(rows, key=lambda row: abs(row[2][0] - row[2][1]))
     return [
-        f"{len(rows)} of the {of} rows of Table 1 are measured. In {sum(whole)} of them, Source and its "
-        f"increase are within {NEAR:g} points of the paper's; in {alone} more, only the increase is.",
+        f"{len(rows)} of the {of} rows of Table 1 are measured. Source and the increase over it are both "
+        f"within {NEAR:g} points of the paper's in {sum(whole)} of them; in {alone} more, only the increase "
+        "is.",
         f"The largest difference of an increase: {where}, {naming.points(mine)} here and "
         f"{naming.points(paper)} there.",
         *_beside(ours),
