@@ -27,7 +27,7 @@ from bench_suite import bring_up_to_date
 from ttabench import registry
 from ttabench.cli import command
 from ttabench.cli._facts import about, methods
-from ttabench_reports.words.markdown_text import escape, table_row
+from ttabench_reports.words.markdown_text import table_row
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("commands", "methods", "api")
@@ -125,7 +125,7 @@ def _given(fact: dict[str, Any]) -> str:
 def _described(fact: dict[str, Any]) -> str:
     keys = ("name", "default", "range", "meaning")
     settings = [tuple(f"`{s[k]}`" if k == "name" else str(s[k]) for k in keys) for s in fact["settings"]]
-    parts = [f"## {fact['name']}", escape(fact["what"]), _table(("", ""), about(fact))]
+    parts = [f"## {fact['name']}", api_from_code.inline(fact["what"]), _table(("", ""), about(fact))]
     if settings:
         parts.append(_table(("setting", "default", "range", "meaning"), settings))
     return "\n\n".join(parts)
@@ -156,7 +156,8 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> str:
     """Text of a table cell; links and code, between backticks, stay as they are."""
     text = "; ".join(str(value or "").splitlines())
-    return text.replace("|", "\\|") if text.startswith("`") or LINK.fullmatch(text) else escape(text)
+    kept = text.startswith("`") or LINK.fullmatch(text)
+    return text.replace("|", "\\|") if kept else api_from_code.inline(text)
 
 
 LISTS = {"commands": all_commands, "methods": all_methods}

@@ -72,6 +72,7 @@ def test_the_lists_are_those_of_the_code(name: str) -> None:
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     assert pages_from_code.BLOCK.search(text)
     assert pages_from_code.fill(text) == text
+    assert "\\`" not in text  # names between backticks are code
 
 
 def test_a_list_that_differs_from_the_code_is_written_anew() -> None:
