@@ -41,7 +41,7 @@ def _with_common_archs(tables: Sequence[Table]) -> list[list[Table]]:
     """Each table in the first group that has one of its architectures: others would share no row."""
     groups: list[tuple[set[str], list[Table]]] = []
     for table in tables:
-        archs = {row.arch for row in table.measured_rows}
+        archs = {naming.without_dataset(row.arch) for row in table.measured_rows}
         for known, group in groups:
             if known & archs:
                 known |= archs

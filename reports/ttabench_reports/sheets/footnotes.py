@@ -103,7 +103,8 @@ def side_by_side(
     cells  what a row of a table prints, beside all rows of its line, in `width` columns.
     """
     blocks: dict[str, list[Line]] = {}
-    for (arch, _), rows in sorted(across(tables).items(), key=lambda item: naming.arch_key(item[0][0])):
+    lines = across(tables, naming.without_dataset)
+    for (arch, _), rows in sorted(lines.items(), key=lambda item: naming.arch_key(item[0][0])):
         block = blocks.setdefault(arch, [])
         measured = list(rows.values())
         line = notes.names(measured, model=not block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -53,10 +53,15 @@ def families(tables: Iterable[Table]) -> list[Family]:
     ]
 
 
-def across(tables: Iterable[Table]) -> dict[tuple[str, str], dict[int, Row]]:
-    """The measured rows of tables by architecture and method, each by the place of its table."""
+def across(
+    tables: Iterable[Table], model: Callable[[str], str] = str
+) -> dict[tuple[str, str], dict[int, Row]]:
+    """The measured rows of tables by architecture and method, each by the place of its table.
+
+    model  the name that architectures share whose rows belong together.
+    """
     rows: dict[tuple[str, str], dict[int, Row]] = {}
     for place, table in enumerate(tables):
         for row in table.measured_rows:
-            rows.setdefault((row.arch, row.method), {})[place] = row
+            rows.setdefault((model(row.arch), row.method), {})[place] = row
     return rows

@@ -157,6 +157,11 @@ def arch(name: str) -> str:
     return _ARCHS[family] + join + parts[0] + "".join(f"/{part}" for part in parts[1:])
 
 
+def without_dataset(name: str) -> str:
+    """``official/cct_7_3x1_32_c100`` → ``official/cct_7_3x1_32``, the same architecture for another dataset."""
+    return re.sub("_(c100|fl)$", "", name) if name.startswith("official/") else name
+
+
 def network(name: str, *more: str) -> str:
     """``ResNet18, weights 1a2b3c4d``: an architecture, and what else there is to say of it."""
     return ", ".join(filter(None, (arch(name), *more)))

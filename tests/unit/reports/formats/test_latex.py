@@ -375,6 +375,16 @@ def test_the_drop_table_has_datasets_side_by_side() -> None:
     assert drops.LIMITED not in sheet.footer
     (limited,) = drops.drops(Report(frame.assign(limit=600)))
     assert drops.LIMITED in limited.footer
+
+
+def test_published_weights_of_one_architecture_are_one_row_of_the_drop_table() -> None:
+    """Those for CIFAR-100 have a name of their own; their rows would be half empty."""
+    names = {"cifar10-c": "official/cct_7_3x1_32", "cifar100-c": "official/cct_7_3x1_32_c100"}
+    frame = pd.concat([cells(archs=(arch,), datasets=(dataset,)) for dataset, arch in names.items()])
+    (sheet,) = drops.drops(Report(frame.reset_index(drop=True)))
+    models = [line[0].text for line in sheet.groups[0].lines]
+    assert models == ["official/cct_7_3x1_32", *[""] * (len(models) - 1)]
+    assert all("–" not in cell.text for line in sheet.groups[0].lines for cell in line[3:])
     (held_out,) = drops.drops(Report(frame.assign(held_out=0.5)))
     assert drops.LIMITED in held_out.footer
     (drawn,) = drops.drops(Report(cells(datasets=("cifar10-c[500]",))))
