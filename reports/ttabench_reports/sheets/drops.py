@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ttabench.cell.subset_names import is_subset
+from ttabench.cell.subset_names import drawn_from
 from ttabench_reports.cells.frames import TABLE
 from ttabench_reports.cells.grouped import grouped
 from ttabench_reports.evidence.groups import groups_of_table
@@ -98,7 +98,10 @@ def _over(tables: Sequence[Table]) -> list[tuple[str, int]]:
 
 def _footer(tables: Sequence[Table]) -> str:
     limited = any(
-        table.key["limit"] or table.key["held_out"] or is_subset(table.key["dataset"]) for table in tables
+        table.key["limit"]
+        or table.key["held_out"]
+        or drawn_from(table.key["dataset"]) != table.key["dataset"]
+        for table in tables
     )
     return words.join(
         "Drop: the difference of the printed numbers. Bold: the smallest drop of a model, as printed; "

@@ -389,6 +389,9 @@ def test_published_weights_of_one_architecture_are_one_row_of_the_drop_table() -
     assert drops.LIMITED in held_out.footer
     (drawn,) = drops.drops(Report(cells(datasets=("cifar10-c[500]",))))
     assert drops.LIMITED in drawn.footer
+    (listed,) = drops.drops(Report(cells(datasets=("imagenet-c[5000]",))))
+    assert listed.heads[3].text == "ImageNet [5000 images, balanced]"
+    assert drops.LIMITED not in listed.footer, "the clean images are those of the subset too"
 
 
 @pytest.mark.parametrize(
