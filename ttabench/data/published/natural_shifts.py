@@ -57,7 +57,8 @@ class Cifar101(CleanCifar):
 class NaturalImageNet(ImageNetC):
     """``<class>/*`` of a natural shift of ImageNet, resized and centre-cropped to 224 pixels.
 
-    A class folder is named by its WordNet id or, in imagenet-v2, by its class index.
+    Where someone has cropped the files to 224 pixels, they are taken as they are. A class folder is named by
+    its WordNet id or, in imagenet-v2, by its class index.
     """
 
     corruptions = (NATURAL,)
@@ -108,7 +109,8 @@ class NaturalImageNet(ImageNetC):
 
     def corrupted(self, corruption: str, severity: int) -> Labelled:
         _check_natural(self, corruption, severity)
-        return self._load(NATURAL, self.natural_files(), self.facts.shifted, "imagenet")
+        files = self.natural_files()
+        return self._load(NATURAL, files, self.facts.shifted, self.fit_of(files[0]))
 
 
 def _check_natural(data: PublishedOnDisk, corruption: str, severity: int) -> None:

@@ -65,6 +65,15 @@ def test_a_subset_of_the_classes_keeps_their_indices(rendition: Path) -> None:
     assert [round(red / 50) for red in shifted.images[:, 112, 112, 0].tolist()] == [1, 1, 0, 0]
 
 
+def test_images_of_224_pixels_are_not_cropped_once_more(rendition: Path) -> None:
+    pixels = np.arange(224, dtype=np.uint8)[:, None, None].repeat(224, 1).repeat(3, 2)
+    for file in (rendition / "imagenet-r").rglob("*.jpg"):
+        file.unlink()
+        fakes.write_png(file.with_suffix(".png"), pixels)
+    shifted = NaturalImageNet(fakes.FAKE_IMAGENET_R, rendition).corrupted(NATURAL, NO_SEVERITY)
+    assert np.array_equal(shifted.images[0], pixels)
+
+
 def test_folders_named_by_class_index_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     facts = replace(fakes.FAKE_IMAGENET_V2, num_classes=3)
     data = NaturalImageNet(facts, fakes.make_natural(tmp_path, facts, ("2", "0", "1")))
