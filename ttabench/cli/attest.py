@@ -105,15 +105,16 @@ def _attest(store: Store, groups: list[Group], way: Way, check: bool, json: bool
     from ttabench.sweep import attestation
     from ttabench.sweep.progress.display import Display
 
-    outcome = None
+    outcome, names = None, attestation.names_in(groups)
     with Display(len(groups), "cells", workers=1) as display:
         for event in attestation.attest(store, groups, way, keep=not check):
             if isinstance(event, attestation.Outcome):
                 outcome = event
             elif isinstance(event, attestation.Shown):
-                display.finished(str(event.cell), event.why or "same")
+                display.finished(names[event.cell.cell_id], event.why or "same")
             else:
-                display.running(event.cell, event.seen % (event.total + 1), event.total, event.doing)
+                name = names.get(event.key, event.cell)  # of one before it in a continual run
+                display.running(name, event.seen % (event.total + 1), event.total, event.doing)
     assert outcome is not None
     if json:
         print(dumps(attestation.to_json(outcome), indent=1, ensure_ascii=False))

@@ -7,7 +7,7 @@ The draw depends on the code and on the folder, so that nobody can look for a se
 disagree are stored too, and are refused until the code changes. What did not run is decided anew each time.
 """
 
-from ttabench.sweep.attestation.groups import Group, Outcome, Shown, Way, groups_of, texts_of
+from ttabench.sweep.attestation.groups import Group, Outcome, Shown, Way, groups_of, names_in, texts_of
 from ttabench.sweep.attestation.judge import attest, to_try
 from ttabench.sweep.attestation.words import listed, listed_json, summary, to_json
 
@@ -20,6 +20,7 @@ __all__ = [
     "groups_of",
     "listed",
     "listed_json",
+    "names_in",
     "summary",
     "texts_of",
     "to_json",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ttabench.cell import Cell
+from ttabench.cell.told_apart import names_of_cells
 from ttabench.errors import UserError
 from ttabench.provenance.roots import NO_CODE, Code
 from ttabench.provenance.staleness import code_of
@@ -119,6 +120,11 @@ def groups_of(store: Store, attested: bool = False) -> list[Group]:
         )
         for key, records in sorted(found.items())
     ]
+
+
+def names_in(groups: Sequence[Group]) -> dict[str, str]:
+    """The name of each cell of these groups by its id; no two are called alike."""
+    return names_of_cells(record.result.cell for group in groups for record in group.records)
 
 
 def texts_of(now: Mapping[str, str], then: Mapping[str, str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import machine_of
 from ttabench.sweep.agreement import Check, here
-from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed
+from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed, names_in
 from ttabench.sweep.attestation.image_sets import MAKING_IMAGES
 from ttabench.sweep.available import find_available, sweeps_of
 from ttabench.sweep.reproduce import run
@@ -69,12 +69,14 @@ class MeasuredAgain:
         self._executed = Executed({})
         self._makes_images = False
         self._groups: list[Group] = []
+        self._names: dict[str, str] = {}
         self._uncounted: set[str] = set()
         self._executor = pick_executor(0, "cpu")
 
     def possible(self, groups: Sequence[Group], outcome: Outcome) -> list[Group]:
         of_this_machine = [group for group in groups if _of_this_machine(group, outcome)]
         self._groups = [*self._comparable(of_this_machine, outcome)]
+        self._names = names_in(self._groups)
         for group in self._groups:
             self._uncounted |= group.changed - group.records[0].definitions.branches.keys()
         return self._groups
@@ -101,7 +103,7 @@ class MeasuredAgain:
                 if isinstance(event, CellProgress):
                     yield event
                     continue
-                shown = _shown(event)
+                shown = _shown(event, self._names.get(event.cell.cell_id, str(event.cell)))
                 if shown.why:
                     self._executed.go_back(before)
                 before = self._executed.noted()
@@ -135,11 +137,11 @@ def fewer_branches(changed: Iterable[str], then: Mapping[str, int], now: Mapping
     return ""
 
 
-def _shown(check: Check) -> Shown:
+def _shown(check: Check, name: str) -> Shown:
     if check.verdict == "same" and check.exact:
         return Shown(check.cell)
     if check.verdict in ("not here", "other weights"):
-        why = f"{check.cell} could not be run: {check.notes[0] if check.notes else check.verdict}"
+        why = f"{name} could not be run: {check.notes[0] if check.notes else check.verdict}"
         return Shown(check.cell, why.removesuffix("."), ran=False)
     now = "no number" if check.now is None else f"{check.now:.2f} %"
-    return Shown(check.cell, f"{check.cell} has {now} now and had {check.stored:.2f} %")
+    return Shown(check.cell, f"{name} has {now} now and had {check.stored:.2f} %")

@@ -29,7 +29,7 @@ from ttabench.run import summary_cache
 from ttabench.run.progress_events import CellProgress
 from ttabench.store import Record, Store
 from ttabench.store.attestations import OTHER_OPERATIONS, SIDE_BY_SIDE, wider_kind
-from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed, texts_of
+from ttabench.sweep.attestation.groups import Group, Outcome, Shown, code_changed, names_in, texts_of
 from ttabench.sweep.attestation.image_sets import images_of
 from ttabench.sweep.reproduce import before, copied_paths
 
@@ -146,6 +146,7 @@ class SideBySide:
         self._folders = [{"folder": str(folder)} for folder in folders]
         self._codes: list[list[Any]] = []
         self._cells: list[dict[str, Any]] = []
+        self._names: dict[str, str] = {}
         self._after: set[str] = set()
         self._others: dict[tuple[str, str], frozenset[str]] = {}
         self._alike: set[tuple[str, ...]] = set()
@@ -167,7 +168,9 @@ class SideBySide:
             if self._read_alike(group, outcome):
                 before, now, stratum, _ = group.key
                 joined[before, now, *wider_kind(stratum)].append(group)
-        return [_joined(parts) for parts in joined.values()]
+        groups = [_joined(parts) for parts in joined.values()]
+        self._names = names_in(groups)
+        return groups
 
     def changed_now(self, groups: Sequence[Group], outcome: Outcome) -> Iterator[Group]:
         """The groups with all definitions of the installed code that changed, or refer to something else."""
@@ -244,8 +247,9 @@ class SideBySide:
         for record in records:
             cell = record.result.cell
             cells = [each.to_json() for each in (*before(cell), cell)]
-            yield CellProgress(str(cell), 1, 0, 0, 0, "with both codes")
-            yield _compared(cell, *self._both("run", self._folders, cells=cells, **how))
+            name = self._names.get(record.cell_id, str(cell))
+            yield CellProgress(name, 1, 0, 0, 0, "with both codes")
+            yield _compared(cell, name, *self._both("run", self._folders, cells=cells, **how))
 
     def missing(self) -> dict[str, str]:
         old, now = (
@@ -290,16 +294,16 @@ def with_other_references(
             yield name
 
 
-def _compared(cell: Cell, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:
+def _compared(cell: Cell, name: str, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:
     if why := old.get("reason", ""):
-        return Shown(cell, f"{cell} could not be run: {why}".removesuffix("."), ran=False)
+        return Shown(cell, f"{name} could not be run: {why}".removesuffix("."), ran=False)
     if why := now.get("reason", ""):
-        return Shown(cell, f"{cell} fails with the installed code: {why}".removesuffix("."))
+        return Shown(cell, f"{name} fails with the installed code: {why}".removesuffix("."))
     if old["digest"] == now["digest"]:
         return Shown(cell, operations=now["digest"])
     if old["numbers"] == now["numbers"]:
-        return Shown(cell, f"{OTHER_OPERATIONS} for {cell}; --other-operations compares bits alone")
-    return Shown(cell, f"the two codes compute something else for {cell}")
+        return Shown(cell, f"{OTHER_OPERATIONS} for {name}; --other-operations compares bits alone")
+    return Shown(cell, f"the two codes compute something else for {name}")
 
 
 def _joined(parts: Sequence[Group]) -> Group:

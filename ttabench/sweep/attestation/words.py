@@ -8,13 +8,14 @@ from typing import Any
 
 from ttabench.errors import counted
 from ttabench.store.attestations import FILE
-from ttabench.sweep.attestation.groups import Group, Key, Outcome
+from ttabench.sweep.attestation.groups import Group, Key, Outcome, names_in
 
 
 def listed(groups: Sequence[Group]) -> list[str]:
     """What would be tried, a line for each group."""
+    names = names_in(groups)
     return [
-        f"{counted(len(group.records), 'cell')} like {group.records[0].result.cell}: "
+        f"{counted(len(group.records), 'cell')} like {names[group.records[0].cell_id]}: "
         f"{'; '.join(sorted(group.changed)[:3]) or 'other references'}"
         for group in groups
     ]
@@ -57,9 +58,10 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
 
 def listed_json(groups: Sequence[Group], outcome: Outcome) -> dict[str, Any]:
     """What would be tried, and what would not, as JSON data."""
+    names = names_in(groups)
     to_try = [
         {
-            "stratum": group.key[2], "cells": len(group.records), "like": str(group.records[0].result.cell),
+            "stratum": group.key[2], "cells": len(group.records), "like": names[group.records[0].cell_id],
             "changed": sorted(group.changed),
         }
         for group in groups

@@ -480,17 +480,17 @@ def checked(verdict: Any, exact: bool = True, now: float | None = 50.0, notes: t
 
 
 def test_only_the_same_bits_on_the_same_kind_of_machine_are_the_same() -> None:
-    assert measured_again._shown(checked("same")) == Shown(CELL)
+    assert measured_again._shown(checked("same"), str(CELL)) == Shown(CELL)
     differs = f"{CELL} has 50.00 % now and had 62.50 %"
     for check in (checked("same", exact=False), checked("within"), checked("differs"), checked("stopped")):
-        assert measured_again._shown(check) == Shown(CELL, differs)
+        assert measured_again._shown(check, str(CELL)) == Shown(CELL, differs)
     failed = f"{CELL} has no number now and had 62.50 %"
-    assert measured_again._shown(checked("failed", now=None)) == Shown(CELL, failed)
+    assert measured_again._shown(checked("failed", now=None), str(CELL)) == Shown(CELL, failed)
     for verdict in ("not here", "other weights"):
-        without = measured_again._shown(checked(verdict))
+        without = measured_again._shown(checked(verdict), str(CELL))
         assert without == Shown(CELL, f"{CELL} could not be run: {verdict}", ran=False)
-        why = measured_again._shown(checked(verdict, notes=("no data.", "more")))
-        assert why == Shown(CELL, f"{CELL} could not be run: no data", ran=False)
+        why = measured_again._shown(checked(verdict, notes=("no data.", "more")), "its name")
+        assert why == Shown(CELL, "its name could not be run: no data", ran=False)
 
 
 def test_fewer_branches_than_then_are_named() -> None:
@@ -899,6 +899,19 @@ def test_an_outcome_as_json_data() -> None:
         "not_tried": [{"stratum": kinds[2], "cells": 1, "why": "it is not here"}],
         "measured": ["a", "b"], "accepted": ["f: a branch", "g: a branch"],
     }  # fmt: skip
+
+
+def test_cells_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """In what would be tried, and in the reasons of either way."""
+    small = replace(CELL, protocol=replace(CELL.protocol, batch_size=8))
+    of = [group(record(cell, environment=StoredEnvironment(measured_again.here("cpu", cell))))
+          for cell in (CELL, small)]  # fmt: skip
+    names = [f"{CELL}", f"{CELL} · batch_size=8"]
+    assert words.listed(of) == [f"1 cell like {name}: {F}" for name in names]
+    assert [each["like"] for each in words.listed_json(of, Outcome())["to_try"]] == names
+    way = MeasuredAgain(Store.create(tmp_path, {}), lambda groups, outcome: groups)
+    way.possible(of, Outcome())
+    assert [*way._names.values()] == names
 
 
 def test_what_would_be_tried_in_sentences_and_as_json_data() -> None:
