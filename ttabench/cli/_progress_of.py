@@ -18,7 +18,7 @@ from ttabench.store import Record, Store
 from ttabench.store.contents import Contents, RecordFacts, facts
 from ttabench.store.new_records import NewRecords, sizes
 from ttabench.store.record import PROTOCOL
-from ttabench.store.results_folder import PLAN_FILE, PROTOCOL_OF_PLAN
+from ttabench.store.results_folder import FIXED_IN_PLAN, PLAN_FILE, PROTOCOL_OF_PLAN
 from ttabench.system.checked_lines import Damaged, decode
 from ttabench.system.work_claims import FolderProcesses, Running, running
 
@@ -33,7 +33,10 @@ Protocol = tuple[tuple[str, Any], ...]
 
 @dataclass(slots=True)
 class State:
-    """A cell: what it is, one of :data:`STATES`, and the reason of a failure or of what makes it stale."""
+    """A cell: what it is, one of :data:`STATES`, and the reason of a failure or of what makes it stale.
+
+    weights  ``weights 123456789abc``; "" of planned cells, unless the user gave them.
+    """
 
     place: RowKey
     base: str
@@ -46,6 +49,7 @@ class State:
     attested: bool = False
     facts: RecordFacts | None = None
     protocol: Protocol = ()
+    weights: str = ""
 
     @property
     def name(self) -> str:
@@ -211,9 +215,10 @@ class Times:
 
 def apart(cells: Iterable[State]) -> list[str]:
     """What tells each of these cells from the others of its name; "" where it is the only one."""
-    cells = list(cells)
-    names = told_apart((str(at), cell.name, dict(cell.protocol)) for at, cell in enumerate(cells))
-    return [names[str(at)].removeprefix(cell.name) for at, cell in enumerate(cells)]
+    by_key = {str(at): cell for at, cell in enumerate(cells)}
+    names = told_apart((key, cell.name, dict(cell.protocol)) for key, cell in by_key.items())
+    names = told_apart((key, names[key], {"weights": cell.weights}) for key, cell in by_key.items())
+    return [names[key].removeprefix(cell.name) for key, cell in by_key.items()]
 
 
 def seconds_left(rows: Iterable[Row], workers: int) -> tuple[float, bool] | None:
@@ -252,13 +257,16 @@ def of_data(data: Any) -> State:
         (label, arch, dataset), method, corruption, cell["severity"], cell["seed"], state,
         float(data.get("seconds", 0.0)), reason,
         protocol=(*cell["protocol"].items(), ("baseline", cell.get("baseline", ""))),
+        weights=intern(f"weights {cell['checkpoint'][:12]}"),
     )  # fmt: skip
 
 
 def of_plan(row: Any) -> State:
     """The state of a planned cell that is not stored."""
     state = "n/a" if row["reason"] else "missing"
+    given = (text.split()[-1] for text in row.get(FIXED_IN_PLAN, ()) if text.startswith("checkpoint "))
     return State(
         (row["method"], row["arch"], row["dataset"]), row["base"], row["corruption"], row["severity"],
         row["seed"], state, reason=row["reason"], protocol=tuple(row.get(PROTOCOL_OF_PLAN, {}).items()),
+        weights=next((intern(f"weights {sha256[:12]}") for sha256 in given), ""),
     )  # fmt: skip

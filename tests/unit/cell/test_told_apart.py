@@ -100,3 +100,23 @@ def test_status_tells_streams_apart(streams: list[Result], tmp_path: Path, ttabe
     for stream in (SHORT, LONG):
         assert f"ccc · seed 0 · {stream} " in output.out
         assert f" ccc · {stream} " in output.out
+
+
+def test_status_tells_cells_of_other_weights_apart(result: Result, tmp_path: Path, ttabench: Run) -> None:
+    """Two that run, which the user gave weights for, and two that failed."""
+    store = Store.create(tmp_path / "results", {"methods": ["tent"]})
+    of = [replace(result.cell, checkpoint=digit * 64) for digit in "12"]
+    store.write_plan(plan_rows(Planned(cell, "", (f"checkpoint {cell.checkpoint}",)) for cell in of))
+    failed = (replace(cell, seed=7) for cell in of)
+    fill(store, *(replace(result, cell=cell, status="failed", reason="NaN", accuracy=None, correct=b"")
+                  for cell in failed))  # fmt: skip
+    with WorkClaims(store.root) as one, WorkClaims(store.root) as two:
+        for claims, cell in zip((one, two), of, strict=True):
+            assert claims.take(cell.cell_id)
+            claims.report(cell=str(cell), key=cell.cell_id, seen=4, total=10)
+            claims._beat()
+        output = ttabench("status", store.root)
+    assert "2 running, 2 failed" in output.out
+    for digit in "12":
+        assert f"{of[0]} · weights {digit * 12} " in output.out
+        assert f" {of[0].corruption} · weights {digit * 12} " in output.out
