@@ -232,7 +232,7 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
     ``--stream mixed`` is another way to write ``--corruptions mixed``.
     """
-    _refuse_domains(options)
+    refuse_domains(options, "--corruptions")
     measured = [name for name in options if name in OPTIONS and OPTIONS[name].scope != "run"]
     fields = {
         "settings" if name == "set" else name: CONVERT.get(name, str)(options[name]) for name in measured
@@ -244,8 +244,11 @@ def grid_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _refuse_domains(options: Mapping[str, Any]) -> None:
-    """Raises UserError where a corruption is a domain beside a dataset of the same options."""
+def refuse_domains(options: Mapping[str, Any], option: str) -> None:
+    """Raises UserError where a corruption is a domain beside a dataset of the same options.
+
+    option  how the corruptions are given.
+    """
     names = [name for name in split_list(str(options.get("corruptions", ""))) if name not in SINGLE]
     places = [place for place in split_list(str(options.get("datasets", ""))) if os.sep in place]
     if not names or not places:
@@ -256,7 +259,7 @@ def _refuse_domains(options: Mapping[str, Any]) -> None:
         if name in domains_beside(user_path(place)):
             raise UserError(
                 f"{name} is a domain beside {place}, and domains are measured all together; leave "
-                "--corruptions out."
+                f"{option} out."
             )
 
 

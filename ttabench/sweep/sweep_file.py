@@ -15,7 +15,7 @@ from ttabench.registry import in_groups
 from ttabench.store.sweep_options import ratio_text
 from ttabench.sweep.grid import check_whole_methods
 from ttabench.sweep.option_table import DEFAULTS, OPTIONS
-from ttabench.sweep.options_to_grid import arch_spelling, stream_as_order
+from ttabench.sweep.options_to_grid import arch_spelling, refuse_domains, stream_as_order
 from ttabench.sweep.plain_grids import (
     PER_CORRUPTION,
     dataset_names,
@@ -66,6 +66,9 @@ def read_sweep_file(path: Path) -> dict[str, Any]:
 def _options(data: Mapping[str, Any], allowed: Iterable[str], kind: str) -> dict[str, Any]:
     """Options by name, as :data:`DEFAULTS` has them. Raises UserError for unknown keys and bad values."""
     options: dict[str, Any] = {}
+    refuse_domains(
+        {key: _text(data[key]) for key in ("corruptions", "datasets") if key in data}, "corruptions"
+    )
     for key, value in data.items():
         if key not in allowed:
             raise unknown(kind, key, allowed, "`ttabench sweep --help`")

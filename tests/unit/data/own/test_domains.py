@@ -21,7 +21,7 @@ from ttabench.store import load_frame
 from ttabench.sweep import compute_ratio
 from ttabench.sweep.options_to_grid import make_grid
 from ttabench.sweep.shifts import find_shifts
-from ttabench.sweep.sweep_file import with_flags
+from ttabench.sweep.sweep_file import read_sweep_file, with_flags
 
 DOMAINS = ("art", "photo", "sketch")
 CLASSES = ("cat", "dog")
@@ -156,6 +156,18 @@ def test_a_domain_in_place_of_a_corruption_is_told_from_an_unknown_name(root: Pa
         make_grid(with_flags(given, {}))
     with pytest.raises(UserError, match="unknown corruption 'art'"):
         make_grid(with_flags({**given, "datasets": "digits-c"}, {}))
+
+
+def test_a_sweep_file_tells_a_domain_from_an_unknown_name(root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'datasets = ["digits-c", "{root}/photo"]\ncorruptions = ["fog", "art"]\n')
+    with pytest.raises(
+        UserError, match=r"art is a domain beside .*/photo, .* together; leave corruptions out"
+    ):
+        read_sweep_file(file)
+    file.write_text('datasets = "digits-c"\ncorruptions = "art"\n')
+    with pytest.raises(UserError, match="unknown value of corruptions 'art'"):
+        read_sweep_file(file)
 
 
 def test_a_table_has_the_domains_as_columns(
