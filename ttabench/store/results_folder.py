@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -220,14 +221,24 @@ class Store:
         Records keep their code, environment and time. Raises UserError if a sweep runs in the folder, for a
         damaged record, or if the folder cannot be written; the old shards then remain.
         """
-        with WorkClaims(self.root, "merge") as claims, claims.alone("plan"):  # a sweep that starts now waits
-            others = [lease for lease in claims.leases() if lease.name != claims.name]
-            if running := [lease.where for lease in others if claims.alive(lease.name)]:
-                raise UserError(
-                    f"{self.root} cannot be merged while a sweep runs there, or another merge "
-                    f"({', '.join(running)}); wait until it has ended. If none runs, delete {claims.folder}."
-                )
+        with ExitStack() as stack:
+            for folder in (self.root, *self.linked_to()):
+                claims = stack.enter_context(WorkClaims(folder, "merge"))
+                stack.enter_context(claims.alone("plan"))  # a sweep that starts now waits
+                others = [lease for lease in claims.leases() if lease.name != claims.name]
+                if running := [lease.where for lease in others if claims.alive(lease.name)]:
+                    raise UserError(
+                        f"{self.root} cannot be merged while a sweep runs there, or another merge "
+                        f"({', '.join(running)}); wait until it has ended. If none runs, delete "
+                        f"{claims.folder}."
+                    )
             return self._merge()
+
+    def linked_to(self) -> list[Path]:
+        """The other results folder that has the shards, where `cells` is a link to it; else []."""
+        home = Path(os.path.realpath(self.cells)).parent  # its own folder for a link to itself
+        other = home != Path(os.path.realpath(self.root))
+        return [home] if other and (home / "sweep.json").is_file() else []
 
     def _merge(self) -> Path | None:
         old, last = self._shards(), self.latest()

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.conftest import SMALL, Run
 from tests.unit.stored_results import fill, filled, with_accuracy
 from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
+from ttabench.sweep import conduct
 from ttabench.system.work_claims import WorkClaims
 
 
@@ -62,6 +64,22 @@ def test_a_folder_where_a_sweep_runs_is_not_merged(store: Store) -> None:
     assert sorted(store.cells.iterdir()) == before
     store.merge()  # it has ended
     assert len([*store.cells.iterdir()]) == 1
+
+
+def test_a_folder_with_linked_cells_and_the_one_that_has_them_see_each_others_sweeps(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ttabench: Run
+) -> None:
+    linked = Store(tmp_path / "linked")
+    linked.root.mkdir()
+    (linked.root / "sweep.json").write_bytes(store.manifest.read_bytes())
+    linked.cells.symlink_to(store.cells)
+    with WorkClaims(store.root, "sweep"), pytest.raises(UserError, match="while a sweep runs there"):
+        linked.merge()
+    monkeypatch.setattr(conduct, "make_agenda", lambda *_: store.merge())  # in the middle of a sweep
+    output = ttabench("sweep", *SMALL, "--out", linked.root, "--extend")
+    assert f"{store.root} cannot be merged while a sweep runs there" in output.err.replace("\n", " ")
+    assert len([*store.cells.iterdir()]) == 3
+    assert linked.merge()
 
 
 def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
