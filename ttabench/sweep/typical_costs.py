@@ -3,7 +3,8 @@
 Medians over the networks of the reference results (`compute_ratio`, over the number of passes); that of TEA
 is of digits-c alone. They tell a person what to expect before a sweep. No result depends on them. Two methods
 are not among these results: `quantile_strict` takes one pass more than `quantile_paper`, and
-`quantile_selected` a tenth more than `quantile`, for 10,000 images. `stack` takes what its two methods take.
+`quantile_selected` a tenth more than `quantile`, for 10,000 images. `stack` takes what its two methods take,
+and `come` with another host than TENT about what this host takes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _parts(cell: Cell) -> list[tuple[str, int]]:
     offline, epochs = cell.protocol.mode == "offline", cell.protocol.epochs
     joined = [str(config.get(part)) for part in ("first", "second")]
     if not all(name in PER_PASS for name in joined):
-        return [(cell.method, int(epochs or config.get("epochs") or 0) if offline else 0)]
+        host = str(config.get("host"))
+        name = host if cell.method == "come" and host in ("eata", "sar") else cell.method
+        return [(name, int(epochs or config.get("epochs") or 0) if offline else 0)]
     return [
         (name, (epochs or getattr(method(name).Config(), "epochs", 1)) if offline else 0) for name in joined
     ]

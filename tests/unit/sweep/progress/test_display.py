@@ -176,6 +176,16 @@ def test_two_methods_that_are_joined_take_what_both_take(
     assert typical_costs.typical_ratio(cell) == pytest.approx(ratio)
 
 
+def test_come_takes_what_its_host_takes() -> None:
+    come = replace(CELL, method="come")
+    ratios = [
+        typical_costs.typical_ratio(replace(come, config=(("host", host),)))
+        for host in ("tent", "eata", "sar")
+    ]
+    assert ratios == [typical_costs.PER_PASS[name] for name in ("come", "eata", "sar")]
+    assert typical_costs.typical_ratio(replace(come, method="mine", config=(("host", "sar"),))) is None
+
+
 def test_a_method_of_a_user_whose_settings_are_called_so_joins_none() -> None:
     cell = replace(CELL, method="mine", config=(("first", "tent"), ("second", 3)))
     assert typical_costs.typical_ratio(replace(cell, protocol=Protocol(mode="offline"))) is None
