@@ -158,7 +158,7 @@ def arch(name: str) -> str:
 
 
 def without_dataset(name: str) -> str:
-    """``official/cct_7_3x1_32_c100`` → ``official/cct_7_3x1_32``, the same architecture for another dataset."""
+    """``official/cct_7_3x1_32_c100`` → ``official/cct_7_3x1_32``, the architecture without its dataset."""
     return re.sub("_(c100|fl)$", "", name) if name.startswith("official/") else name
 
 
