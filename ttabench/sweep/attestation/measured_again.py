@@ -141,7 +141,7 @@ def _shown(check: Check, name: str) -> Shown:
     if check.verdict == "same" and check.exact:
         return Shown(check.cell)
     if check.verdict in ("not here", "other weights"):
-        why = f"{name} could not be run: {check.notes[0] if check.notes else check.verdict}"
+        why = check.notes[0] if check.notes else check.verdict  # the same sentence for all that lack it
         return Shown(check.cell, why.removesuffix("."), ran=False)
     now = "no number" if check.now is None else f"{check.now:.2f} %"
     return Shown(check.cell, f"{name} has {now} now and had {check.stored:.2f} %")

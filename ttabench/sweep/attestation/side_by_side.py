@@ -296,7 +296,7 @@ def with_other_references(
 
 def _compared(cell: Cell, name: str, old: Mapping[str, str], now: Mapping[str, str]) -> Shown:
     if why := old.get("reason", ""):
-        return Shown(cell, f"{name} could not be run: {why}".removesuffix("."), ran=False)
+        return Shown(cell, why.removesuffix("."), ran=False)
     if why := now.get("reason", ""):
         return Shown(cell, f"{name} fails with the installed code: {why}".removesuffix("."))
     if old["digest"] == now["digest"]:

@@ -488,9 +488,9 @@ def test_only_the_same_bits_on_the_same_kind_of_machine_are_the_same() -> None:
     assert measured_again._shown(checked("failed", now=None), str(CELL)) == Shown(CELL, failed)
     for verdict in ("not here", "other weights"):
         without = measured_again._shown(checked(verdict), str(CELL))
-        assert without == Shown(CELL, f"{CELL} could not be run: {verdict}", ran=False)
+        assert without == Shown(CELL, verdict, ran=False)
         why = measured_again._shown(checked(verdict, notes=("no data.", "more")), "its name")
-        assert why == Shown(CELL, "its name could not be run: no data", ran=False)
+        assert why == Shown(CELL, "no data", ran=False)
 
 
 def test_fewer_branches_than_then_are_named() -> None:
@@ -694,7 +694,7 @@ def test_two_codes_that_compute_the_same_and_all_that_differs() -> None:
     )
     differs = Shown(CELL, f"the two codes compute something else for {CELL}")
     assert compared(one, {"digest": "b", "numbers": "m"}) == differs
-    assert compared(lacks, lacks) == Shown(CELL, f"{CELL} could not be run: no data here", ran=False)
+    assert compared(lacks, lacks) == Shown(CELL, "no data here", ran=False)
     assert compared(one, lacks) == Shown(CELL, f"{CELL} fails with the installed code: no data here")
 
 
