@@ -16,7 +16,7 @@ from ttabench.data.files.image_folders import class_folders, files_in_classes, i
 from ttabench.data.files.read_image import Fit, decode, image_size
 from ttabench.data.files.whole_archive import check_array, check_whole
 from ttabench.data.own.image_folder_checks import check_formats, check_links
-from ttabench.errors import UserError
+from ttabench.errors import UserError, counted
 
 
 def read_clean(source: Path, size: int = 0) -> Labelled:
@@ -96,6 +96,23 @@ def enlarged(source: Path, size: int) -> str:
         height, width = _open_npz(source).images.shape[1:3]
         first = f"images of {_by((width, height))}" if min(width, height) < size else ""
     return first and f"{first} are enlarged to {size}×{size}, and so blurred before they are corrupted."
+
+
+def cropped_again(source: Path, size: int) -> str:
+    """A sentence about files that have `size` already, among others for which all are resized; or ""."""
+    files = files_in_classes(source) if source.is_dir() else []
+    if not files or _fit(files, size) != "imagenet":
+        return ""
+    of_size = [file for file in files if image_size(file) == (size, size)]
+    if not of_size:
+        return ""
+    have = "has" if len(of_size) == 1 else "have"
+    side = f"{size}×{size}"
+    return (
+        f"{len(of_size):,} of {counted(len(files), 'image')}, such as {of_size[0]}, {have} {side} pixels "
+        "already, and others not, so all are resized and cropped. If someone has cropped these before, leave "
+        "them out, or crop the others in the same way."
+    )
 
 
 def _by(sides: tuple[int, int]) -> str:

@@ -17,7 +17,7 @@ from ttabench.corruptions.sizes import CONSTANTS
 from ttabench.data.data_root import data_root
 from ttabench.data.dataset import Labelled
 from ttabench.data.files.postscript import refuse_postscript
-from ttabench.data.own.clean_images import automatic_size, enlarged
+from ttabench.data.own.clean_images import automatic_size, cropped_again, enlarged
 from ttabench.data.own.clean_sets import read_clean_sets
 from ttabench.data.own.corrupting_processes import Task, corrupted_files, number_of_processes
 from ttabench.data.own.generated_folder import (
@@ -91,8 +91,9 @@ def generate(
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)
     clean_sets = read_clean_sets(source, train, size or _nearest(source))
-    if size and (text := enlarged(source, size)):
-        warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=2)
+    for text in (enlarged(source, size), cropped_again(source, size)) if size else ():
+        if text:
+            warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=2)
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)
     if jpeg:
         content["jpeg"] = jpeg

@@ -395,6 +395,18 @@ def test_images_that_a_size_enlarges_are_a_warning(tmp_path: Path) -> None:
         assert not enlarged(tmp_path / "y", 50)
 
 
+def test_images_that_are_cropped_once_more_are_a_warning(tmp_path: Path) -> None:
+    for row, side in enumerate((224, 224, 300)):
+        fakes.write_png(tmp_path / "y" / f"{row % 2}" / f"{row}.png", fakes.clean_images(1, side, row)[0])
+    with pytest.warns(UserWarning, match=r"2 of 3 images, such as .*0\.png, have 224×224 pixels already"):
+        generate(tmp_path / "y", root=tmp_path, size=224, **SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(tmp_path / "y", root=tmp_path, name="small", size=64, **SMALL)
+        (tmp_path / "y" / "0" / "2.png").unlink()
+        generate(tmp_path / "y", root=tmp_path, name="whole", size=224, **SMALL)
+
+
 @each("first, then", [((224, 224), (375, 500)), ((40, 40), (224, 224)), ((40, 50), (50, 40))])
 def test_images_of_mixed_sizes_need_a_size(
     tmp_path: Path, first: tuple[int, int], then: tuple[int, int]
