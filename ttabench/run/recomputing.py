@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from ttabench.errors import UnusableModel, out_of_memory
+from ttabench.cell import Cell
+from ttabench.data.catalog import dataset
+from ttabench.errors import UnusableModel, UserError, out_of_memory
 from ttabench.models.recomputed_activations import recompute_activations
+from ttabench.models.resolve import resolve_model
 from ttabench.models.soundness.even_threads import even_threads
 from ttabench.models.soundness.noise import noise_for
 from ttabench.run.other_generators import seeded_generators
@@ -38,6 +41,19 @@ def recompute_where_same(net: nn.Module, image_size: int, name: str) -> int:
             "--activations keep"
         )
     return blocks
+
+
+def check_networks(cells: Iterable[Cell]) -> None:
+    """Raises UserError for a network of these cells that :func:`recompute_where_same` refuses."""
+    for cell in {(cell.arch, cell.dataset, cell.checkpoint): cell for cell in cells}.values():
+        data = dataset(cell.dataset)
+        loaded = resolve_model(cell.arch, data).recall(cell.checkpoint)
+        if loaded is None:  # its cells fail with this reason
+            continue
+        try:
+            recompute_where_same(loaded.classifier, data.image_size, cell.arch)
+        except UnusableModel as problem:
+            raise UserError(f"{problem}.") from None
 
 
 def _same(numbers: list[Tensor], again: list[Tensor] | None) -> bool:

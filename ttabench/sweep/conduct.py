@@ -130,6 +130,10 @@ def run_cells(
         planned = take_shard(whole, shard)
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
+        if draft.recompute and begun is None:
+            from ttabench.run.recomputing import check_networks
+
+            check_networks(agenda.todo)
         command: tuple[str, ...] = ()
         if asked and engine.by_command and agenda.todo:
             command = hand_over(asked, options, shard, start, logs, setup.folder)

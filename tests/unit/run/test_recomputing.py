@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.cases import each
+from tests.unit.conftest import SMALL, Run
 from tests.unit.network_variants import SIZE, Checkpointed, changed, plain, plain_hook
 from ttabench.classifier import Classifier
 from ttabench.errors import UnusableModel
+from ttabench.run import recomputing
 from ttabench.run.recomputing import recompute_where_same
+from ttabench.store import Store
 
 
 class Block(nn.Module):
@@ -156,3 +160,19 @@ def test_a_network_with_the_same_numbers_stays_as_it_is(net: nn.Module) -> None:
     for name, value in net.state_dict().items():
         assert torch.equal(value, before.state_dict()[name])
     assert not any(p.requires_grad or p.grad is not None for p in net.parameters())
+
+
+def test_a_sweep_refuses_such_a_network_before_its_first_cell(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its cells would be stored as failed."""
+
+    def refuse(_net: nn.Module, _image_size: int, name: str) -> int:
+        raise UnusableModel(f"{name} gives other numbers; use --activations keep")
+
+    monkeypatch.setattr(recomputing, "recompute_where_same", refuse)
+    sweep = ("sweep", *SMALL, "--workers", "0", "--activations", "recompute", "--out", tmp_path / "results")
+    output = ttabench(*sweep)
+    assert output.code == 2
+    assert "resnet18 gives other numbers; use --activations keep." in " ".join(output.err.split())
+    assert not Store.at(tmp_path / "results").latest()
