@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ttabench.errors import UserError, counted
+from ttabench.provenance.staleness import attested_note
 from ttabench.system.garbage_collection import paused
 from ttabench_reports.compare import verdicts
 from ttabench_reports.compare.card_differences import Difference, differences
@@ -49,6 +50,7 @@ class Comparison:
     causes    how the protocol cards of the cells that moved, fell or lost their number differ.
     stale     which cells of either side were made with other code than is installed, and what changed;
               sentences.
+    attested  that cells of either side count as fresh because a sample of them ran again; "" if none do.
     recorded  where `causes` is empty: what both sides hold of each cell that moved, such as ``settings``.
     smallest_fall  points: the smallest fall of a cell that the test could have confirmed with as many images
               and changes as there are, the median over the tested cells; NaN without a test.
@@ -63,6 +65,7 @@ class Comparison:
     names: tuple[str, str] = ("baseline", "candidate")
     recorded: tuple[str, ...] = ()
     smallest_fall: float = math.nan
+    attested: str = ""
 
     @property
     def failed(self) -> bool:
@@ -117,6 +120,7 @@ def compare(
     )
     cells["variant"] = cells["variant"].fillna("")  # new cells have no mean
     stale = (*_stale("baseline", before), *_stale("candidate", after))
+    attested = attested_note(flag for each in (before, after) for flag in each.cells.get("attested", ()))
     names = before.name, after.name
     smallest = typical_smallest_fall(
         tests.changed()[tests.testable],
@@ -125,7 +129,7 @@ def compare(
         int(tests.differs.sum()),
     )
     outcome = Comparison(
-        cells, means, tuple(warnings), bounds, tuple(causes), stale, names, recorded, smallest
+        cells, means, tuple(warnings), bounds, tuple(causes), stale, names, recorded, smallest, attested
     )
     if not outcome.failed and not both["change"].notna().any():
         raise UserError(

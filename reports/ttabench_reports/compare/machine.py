@@ -29,6 +29,7 @@ def as_json(comparison: Comparison) -> str:
         "baseline": baseline, "candidate": candidate, "bounds": asdict(comparison.bounds),
         "counts": {verdict: comparison.count(verdict) for verdict in WORDS},
         "warnings": list(comparison.warnings), "stale": list(comparison.stale),
+        "attested": comparison.attested,
         "means": _rows(comparison.means), "cells": _rows(cells),
         "smallest_fall": None if math.isnan(comparison.smallest_fall) else comparison.smallest_fall,
         "causes": [asdict(one) for one in comparison.causes],

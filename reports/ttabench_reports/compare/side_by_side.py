@@ -29,7 +29,8 @@ def side_by_side(comparison: Comparison, limit: int = 20) -> RenderableType:
         )
     if int(comparison.means["cells"].sum()):
         parts.append(_means(comparison))
-    return Group(*parts, *causes(comparison, limit), Text(_counts(comparison)))
+    notes = [Text(note) for note in (_counts(comparison), comparison.attested) if note]
+    return Group(*parts, *causes(comparison, limit), *notes)
 
 
 def _means(comparison: Comparison) -> Table:

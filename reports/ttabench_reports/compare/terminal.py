@@ -55,8 +55,7 @@ def render(comparison: Comparison, limit: int = 20) -> RenderableType:
     parts += causes(comparison, limit)
     verdict, style = ("FAILED", "bold red") if comparison.failed else ("ok", "bold green")
     parts.append(Text.assemble((verdict, style), f": {counts(comparison)} ({_spelled(bounds)})."))
-    if note := smallest_fall(comparison):
-        parts.append(Text(note))
+    parts += [Text(note) for note in (smallest_fall(comparison), comparison.attested) if note]
     missing, failing = cells["verdict"] == "missing", cells["verdict"].isin(BAD)
     whole = not (cells["verdict"] == "new").any()  # else missing cells may be there with other settings
     if comparison.failed and whole and not missing.all() and (missing | ~failing).all():

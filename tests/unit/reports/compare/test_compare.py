@@ -408,6 +408,18 @@ def test_stale_cells_of_either_side_are_named_with_what_changed(
     assert compare(new.root, new.root).stale == ()
 
 
+def test_attested_cells_are_said_once() -> None:
+    frame = cells(seeds=(0, 1))
+    attested = frame.assign(attested=frame.index == 0)
+    outcome = compare(attested, frame)
+    said = "1 cell is attested: the code changed since"
+    assert outcome.attested.startswith(said)
+    assert json.loads(as_json(outcome))["attested"] == outcome.attested
+    for show in (render, side_by_side):
+        assert printed(outcome, shown=show).count(said) == 1
+        assert "attested" not in printed(compare(frame, frame), shown=show)
+
+
 def test_a_record_of_another_cell_is_refused(tmp_path: Path, result: Result, other: Result) -> None:
     store = Store.create(tmp_path / "results", {"methods": ["tent"]})
     shard = fill(store, result)

@@ -330,7 +330,7 @@ def test_json_has_every_value_and_null_for_nan() -> None:
     content = json.loads(printed)
     assert set(content) == {
         "format", "version", "failed", "baseline", "candidate", "bounds", "counts", "warnings", "means",
-        "cells", "causes", "stale", "smallest_fall",
+        "cells", "causes", "stale", "attested", "smallest_fall",
     }  # fmt: skip
     assert (content["baseline"], content["candidate"]) == ("the baseline", "the candidate")
     assert content["counts"] == {
