@@ -14,9 +14,11 @@ import pytest
 
 import ttabench as core
 import ttabench_methods
+from tests.unit import data_fakes as fakes
 from tests.unit.conftest import Run
 from tests.unit.data_fakes import clean_images, write_png
 from ttabench.cell import Cell, Result
+from ttabench.data import catalog
 from ttabench.provenance import roots
 from ttabench.provenance.staleness import code_of
 from ttabench.registry import METHODS, entry_points
@@ -272,21 +274,53 @@ def test_what_runs_on_data_of_each_kind_and_an_own_network_is_in_their_hash(
     data: Callable[[Path, Path], tuple[str, ...]],
     ttabench: Run, few_images: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    check_own_network(ttabench, tmp_path, own_cache, monkeypatch, lambda: data(tmp_path, few_images))
+
+
+PUBLISHED = {
+    "cifar10-c": (fakes.FAKE_CIFAR10, fakes.make_cifar),
+    "cifar10.1": (fakes.FAKE_CIFAR10_1, fakes.make_cifar10_1),
+    "tinyimagenet-c": (fakes.FAKE_TINY, fakes.make_tiny),
+    "imagenet-c": (fakes.FAKE_IMAGENET, fakes.make_imagenet),
+    "imagenet-v2": (
+        fakes.FAKE_IMAGENET_V2, lambda root: fakes.make_natural(root, fakes.FAKE_IMAGENET_V2, "012"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_runs_on_published_data_is_in_their_hash(
+    name: str, ttabench: Run, tmp_path: Path, own_cache: Path, own_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, make = PUBLISHED[name]
+    make(own_data)
+    monkeypatch.setitem(catalog.PUBLISHED, name, facts)
+    which = () if name in ("cifar10.1", "imagenet-v2") else ("--corruptions", "fog")
+    check_own_network(ttabench, tmp_path, own_cache, monkeypatch, lambda: ("--datasets", name, *which))
+
+
+def check_own_network(
+    ttabench: Run, folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch,
+    options: Callable[[], tuple[str, ...]],
+) -> None:  # fmt: skip
+    """What runs of ttabench while cells of two methods are measured, with an own network."""
     from tests.unit.sweep_processes import NET
 
-    (tmp_path / "net.py").write_text(NET)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    (folder / "net.py").write_text(NET.replace("AvgPool2d(8)", "AdaptiveAvgPool2d(4)"))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     trace = Trace()
 
     def run(*arguments: Any) -> None:
-        shutil.rmtree(own_cache / "decoded", ignore_errors=True)  # so that cells decode
+        shutil.rmtree(cache / "decoded", ignore_errors=True)  # so that cells decode
         trace.run(*arguments)
 
     monkeypatch.setattr(Worker, "run", run)
     done = ttabench(
-        "sweep", "--methods", "bn_stats,actmad", "--archs", "net:build", *data(tmp_path, few_images),
-        "--workers", "0", "--out", tmp_path / "results",
+        "sweep", "--methods", "bn_stats,actmad", "--archs", "net:build", *options(),
+        "--workers", "0", "--out", folder / "results",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert trace.by_cell
