@@ -111,6 +111,8 @@ def forward_warnings(forward: Callable[[UserWarning], None]) -> None:
     warnings.simplefilter("always", UserWarning)
     # Images on disk are mapped into memory and only read; torch warns that they could be written to.
     warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+    # Pillow's remarks on damaged notes and on transparency name no file, and change no pixel.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     warnings.showwarning = show
 
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.unit.conftest import Run
+from ttabench.data.files.read_image import read_image
 from ttabench.errors import Alarm, forward_warnings
 from ttabench.run.executors import local
 from ttabench.run.kept_objects import WorkerState
@@ -52,6 +55,15 @@ def test_torch_does_not_warn_of_images_that_are_mapped_from_a_file(told: list[Us
     warnings.warn(text, UserWarning, stacklevel=1)
     warnings.warn("resnet18 is bad", UserWarning, stacklevel=1)
     assert list(map(str, told)) == ["resnet18 is bad"]
+
+
+def test_pillow_does_not_warn_of_transparency_that_is_dropped(
+    told: list[UserWarning], tmp_path: Path
+) -> None:
+    colours = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    Image.fromarray(colours).convert("P").save(tmp_path / "a.png", transparency=bytes(range(256)))
+    assert read_image(tmp_path / "a.png", 8).shape == (8, 8, 3)
+    assert told == []
 
 
 @dataclass(frozen=True)
