@@ -11,10 +11,11 @@ images are
 open, so that all images take part in the update; `backward` shows how many did. Offline methods make one
 epoch: the next one needs the same memory.
 
-Few images need less than many where memory grows with their number. That is measured in lines of its own:
+Few images need less than many where memory grows with their number. That is measured in lines of its own,
+with two of the batches of 40 images in which a sweep reads source images of this size:
 
-source:features     features of 500 images of the source, the size of a batch of `SourceData.features`
-source:statistics   statistics of 128 images per location, the size of a batch of the other requests
+source:features     features of source images
+source:statistics   statistics of source images per location
 
 In the cells, features of the source are random numbers, as many as the method asks for, and its other
 statistics come from `--source` images. A method that asks for these needs the larger one of the two lines.
@@ -49,9 +50,9 @@ from ttabench.cell.protocol import Protocol
 from ttabench.classifier import Classifier
 from ttabench.data.dataset import Labelled
 from ttabench.errors import UserError, unknown
+from ttabench.measure.any_network import PIXELS, SourceOfAnyNetwork
 from ttabench.measure.image_stream import Part
 from ttabench.measure.scoring import evaluate
-from ttabench.measure.source_access import SourceImages
 from ttabench.method import Needs
 from ttabench.method.settings import usual_settings
 from ttabench.models.architectures.compact_transformers import vit_lite
@@ -156,7 +157,7 @@ def make_sure(model: Classifier) -> Classifier:
     return model
 
 
-class StandIn(SourceImages):
+class StandIn(SourceOfAnyNetwork):
     """Few images; features are random numbers, as many as of ImageNet's training set."""
 
     def features(self, classifier: Classifier, limit: int = 0) -> Tensor:
@@ -219,13 +220,15 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def request(name: str, classifier: Classifier, device: str) -> dict[str, Any]:
-    """The memory of a request of source data, for one batch of it."""
+    """The memory of a request of source data, for two batches of it."""
     before, started = host_peak(), time.perf_counter()
-    if name == "source:features":
-        source = SourceImages(lambda: images(500, 1).images, Needs(source_data="features"), device)
+    kind = name.removeprefix("source:")
+    source = SourceOfAnyNetwork(
+        lambda: images(2 * (PIXELS // SIZE**2), 1).images, Needs(source_data=kind), device
+    )
+    if kind == "features":
         source.features(classifier)
     else:
-        source = SourceImages(lambda: images(128, 1).images, Needs(source_data="statistics"), device)
         source.norm_statistics(classifier, per_location=True)
     seconds = time.perf_counter() - started
     return {**peaks(device), "before": before, "seconds": seconds, "backward": 0, "problem": ""}
