@@ -96,7 +96,10 @@ READERS = {  # by the first words of a dataset's name; the first that fits count
     "imagenet-c": _of_files("data.published.imagenet:ImageNetC"),
     "imagenet-r[": _of_files("data.published.own_head:OwnHead"),
     "imagenet-a[": _of_files("data.published.own_head:OwnHead"),
-    "imagenet-": _of_files("data.published.natural_shifts:NaturalImageNet"),
+    "imagenet-": (
+        *_of_files("data.published.natural_shifts:NaturalImageNet"),
+        *_nodes("data.published.natural_shifts:NaturalImageNet.scored_classes"),  # a worker asks for them
+    ),
     "folders": _of_files("data.published.imagenet:TinyImageNetC"),
 }
 DRAWN = _nodes("data.balanced_subset:Drawn")  # of which some images are measured: ``digits-c[100]``
