@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
@@ -24,6 +24,8 @@ from ttabench.system.files import replace_file
 
 MOST = 4096
 """Modules in the cache. With more, only those that this process used are kept."""
+LOADERS = ("import_module", "__import__")
+"""Functions that import a module by its name."""
 
 
 class ModuleFacts(NamedTuple):
@@ -125,6 +127,8 @@ def _found(source: bytes) -> ModuleFacts:
     except (SyntaxError, ValueError):
         return ModuleFacts((), {}, {})
     imports = _imports(tree)
+    if any(name.encode() in source for name in LOADERS):
+        imports = tuple(sorted({*imports, *_loaded(tree)}))
     found = definitions_of(tree)
     return ModuleFacts(imports, dict(found.by_name), dict(found.imports))
 
@@ -164,6 +168,17 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     except (OSError, Damaged):
         return {}
     return stored
+
+
+def _loaded(tree: ast.Module) -> Iterator[str]:
+    """The modules that a text imports by a call with their whole name: ``import_module("a.b")``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+        name = getattr(node.args[0], "value", None)
+        if called in LOADERS and isinstance(name, str) and name.strip("."):
+            yield from () if name.startswith(".") else (name,)
 
 
 def _imports(tree: ast.Module) -> tuple[str, ...]:

@@ -52,6 +52,16 @@ def test_imports_in_functions_count_and_those_for_types_do_not(new_process: NewP
     assert facts_of(code).imported("a") == {"typing", "typing.TYPE_CHECKING", "always", "inside"}
 
 
+def test_imports_by_a_call_with_the_whole_name_count(new_process: NewProcess) -> None:
+    code = (
+        b"import importlib\nfrom importlib import import_module\nx = importlib.import_module('a.first')\n"
+        b"def f(name):\n    return import_module('second'), __import__(\"third\"), import_module(name)\n"
+        b"y = import_module('.near', __package__), import_module(''), import_module(), g('fourth')\n"
+    )
+    modules = {"importlib", "importlib.import_module", "a.first", "second", "third"}
+    assert facts_of(code).imported("") == modules
+
+
 @pytest.mark.parametrize("name", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
 def test_what_is_not_for_types_counts(new_process: NewProcess, name: str) -> None:
     code = (
