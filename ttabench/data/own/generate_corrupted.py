@@ -90,8 +90,9 @@ def generate(
     source, train = user_path(source), None if train is None else user_path(train)
     folder = data_root(root) / _folder_name(source, name)
     frost_folder = None if frost is None else user_path(frost)
-    clean_sets = read_clean_sets(source, train, size or _nearest(source))
-    for text in (enlarged(source, size), cropped_again(source, size)) if size else ():
+    side = size or _nearest(source)
+    clean_sets = read_clean_sets(source, train, side)
+    for text in (enlarged(source, side), cropped_again(source, side)) if side else ():
         if text:
             warnings.warn(printable(f"{source}: {text}"), UserWarning, stacklevel=2)
     content = _content(folder.name, clean_sets["test.npz"], seed, frost_folder)

@@ -383,6 +383,8 @@ def test_images_that_a_size_enlarges_are_a_warning(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=fakes.clean_images(4, 28), labels=[0, 1, 0, 1])
     with pytest.warns(UserWarning, match=r"x\.npz: images of 28×28 pixels are enlarged to 64×64"):
         generate(tmp_path / "x.npz", root=tmp_path, size=64, **SMALL)
+    with pytest.warns(UserWarning, match=r"x\.npz: images of 28×28 pixels are enlarged to 32×32"):
+        generate(tmp_path / "x.npz", root=tmp_path, name="nearest", **SMALL)
     for row, (height, width) in enumerate(((64, 64), (50, 90), (70, 80))):
         fakes.write_png(
             tmp_path / "y" / f"{row % 2}" / f"{row}.png", np.full((height, width, 3), row, np.uint8)
