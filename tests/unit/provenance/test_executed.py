@@ -44,6 +44,7 @@ HARMLESS: Mapping[str, str] = {
     "ttabench.data.published.imagenet_subset:names_in": "opens data by name; data have a fingerprint",
     "ttabench.data.published.imagenet_subset:open_imagenet_c": "opens data by name; data have a fingerprint",
     "ttabench.data.published.natural_shifts:Cifar101.pieces": "names files; data have a fingerprint",
+    "ttabench.data.published.own_head:open_own_head": "opens data by name; data have a fingerprint",
     "ttabench.data.on_disk:OnDisk._known_folder_hash": "is in the identity of a result",
     "ttabench.data.own.image_folder_checks": "refuses folders with images of other formats",
     "ttabench.data.own.set_checks": "refuses sets that do not go together",
@@ -283,11 +284,22 @@ def test_what_runs_on_data_of_each_kind_and_an_own_network_is_in_their_hash(
     check_own_network(ttabench, tmp_path, own_cache, monkeypatch, lambda: data(tmp_path, few_images))
 
 
+def imagenet_with_the_same_names(root: Path) -> None:
+    """As published: an image has one name in all folders."""
+    fakes.make_imagenet(root, ("frost",))
+    for file in list((root / "imagenet" / "val").rglob("*.JPEG")):
+        file.rename(file.with_name(file.name.replace("val_", "test_")))
+
+
 PUBLISHED = {
     "cifar10-c": (fakes.FAKE_CIFAR10, fakes.make_cifar),
     "cifar10.1": (fakes.FAKE_CIFAR10_1, fakes.make_cifar10_1),
     "tinyimagenet-c": (fakes.FAKE_TINY, fakes.make_tiny),
     "imagenet-c": (fakes.FAKE_IMAGENET, lambda root: fakes.make_imagenet(root, ("frost",))),
+    "imagenet-c[3]": (fakes.FAKE_IMAGENET, imagenet_with_the_same_names),
+    "imagenet-r[2-way]": (  # as [200-way]
+        fakes.FAKE_IMAGENET_R, lambda root: fakes.make_natural(root, fakes.FAKE_IMAGENET_R, fakes.WNIDS[:2]),
+    ),
     "imagenet-v2": (
         fakes.FAKE_IMAGENET_V2, lambda root: fakes.make_natural(root, fakes.FAKE_IMAGENET_V2, "012"),
     ),
@@ -302,8 +314,8 @@ def test_what_runs_on_published_data_is_in_their_hash(
 ) -> None:
     facts, make = PUBLISHED[name]
     make(own_data)
-    monkeypatch.setitem(catalog.PUBLISHED, name, facts)
-    which = () if name in ("cifar10.1", "imagenet-v2") else ("--corruptions", "frost")
+    monkeypatch.setitem(catalog.PUBLISHED, facts.name, facts)
+    which = () if facts.name in ("cifar10.1", "imagenet-r", "imagenet-v2") else ("--corruptions", "frost")
     check_own_network(ttabench, tmp_path, own_cache, monkeypatch, lambda: ("--datasets", name, *which))
 
 
