@@ -3,9 +3,10 @@
 The file ``attested.jsonl`` of a results folder has one line with a checksum for each time that
 ``ttabench attest`` looked: which hash of code gives the same numbers as which other one, for which kinds of
 cells, on which machine, and the cells that were measured. Where numbers disagreed, this is stored too, and
-counts more. A line counts while the folder has the cells that showed it, with the bits that they had, and for
-kinds of cells of which it measured one. Somebody who has the folder can still write a line that looks true:
-`ttabench attest --check` shows all again, and `ttabench verify` measures attested cells first.
+counts more. A line counts while the folder has the cells that showed it, and for kinds of cells of which it
+measured one. Where such a cell was measured again since then and has other bits, the line says nothing of its
+kind any more. Somebody who has the folder can still write a line that looks true: `ttabench attest --check`
+shows all again, and `ttabench verify` measures attested cells first.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +121,9 @@ class Attestations:
         except OSError as problem:
             raise UserError(f"{path} cannot be read ({problem.strerror}).") from None
         found: list[_Line] = []
-        for number, line in enumerate(lines, start=1):
+        for number, text in enumerate(lines, start=1):
             try:
-                found.append(_parsed(line))
+                found.append(_parsed(text))
             except (
                 Damaged, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError
             ) as problem:  # fmt: skip
@@ -133,19 +132,17 @@ class Attestations:
                     "run `ttabench attest` again."
                 ) from None
         held = held_among(folder, {cell for line in found for cell, _ in line.cells})
-        bits = {(cell, digest(each.correct)) for cell, each in held.items()}
-        shown = [line for line in found if line.same and line.cells <= bits]
         refused = {key: why for line in found for key, why in line.refused.items()}
         links: dict[tuple[str, str, str], set[str]] = {}
-        for before, stratum, machine, now in chain.from_iterable(line.measured(held) for line in shown):
-            if (before, stratum, machine, now) not in refused:
+        steps, cells = set(), set()
+        for line in found:
+            shown = {link for link in line.measured(held) if link not in refused}
+            for before, stratum, machine, now in shown:
                 links.setdefault((before, stratum, machine), set()).add(now)
-        return cls(
-            links={key: frozenset(of) for key, of in links.items()},
-            refused=refused,
-            steps=len({line.seed for line in shown}),  # one line for each kind of machine
-            cells=len({cell for line in shown for cell, _ in line.cells}),
-        )
+            if shown:
+                steps.add(line.seed)  # one line for each kind of machine
+                cells |= {cell for cell, _ in line.cells}
+        return cls({key: frozenset(of) for key, of in links.items()}, refused, len(steps), len(cells))
 
 
 @dataclass(frozen=True)
@@ -165,15 +162,25 @@ class _Line:
     seed: int
 
     def measured(self, held: Mapping[str, Held]) -> Iterator[tuple[str, str, str, str]]:
-        """Those of `same` that have a measured cell: of this kind, with this code or the new one."""
+        """Those of `same` that have a measured cell: of this kind, with either code, and with its bits."""
         of_cells: set[tuple[str, str | tuple[str, ...]]] = set()
-        for cell, _ in self.cells:
-            with suppress(KeyError, TypeError, AttributeError):  # no cell; the reader of results says so
-                of_cells.add((held[cell].source, self._kind(stratum_of(held[cell].cell))))
+        changed: set[str | tuple[str, ...]] = set()
+        for cell, bits in self.cells:
+            try:
+                kind = self._kind(stratum_of(held[cell].cell))
+            except (
+                KeyError,
+                TypeError,
+                AttributeError,
+            ):  # it is not there, or is no cell
+                return
+            of_cells.add((held[cell].source, kind))
+            if bits != digest(held[cell].correct):
+                changed.add(kind)
         for link in self.same:
             before, stratum, _, now = link
             kind = self._kind(stratum)
-            if {(before, kind), (now, kind)} & of_cells:
+            if kind not in changed and {(before, kind), (now, kind)} & of_cells:
                 yield link
 
     def _kind(self, stratum: str) -> str | tuple[str, ...]:

@@ -102,7 +102,7 @@ def test_lines_of_one_draw_are_one_step_and_a_cell_counts_once(results: Path) ->
 
 @each("of", [
     {"cells": [("f" * 64, BITS)]}, {"cells": [(CELL.cell_id, BITS), ("f" * 64, BITS)]},
-    {"cells": [(CELL.cell_id, "0" * 16)]}, {"cells": [(CELL.cell_id, BITS), (OTHER.cell_id, "0" * 16)]},
+    {"cells": [(CELL.cell_id, "0" * 16)]}, {"cells": [(CELL.cell_id, BITS), (CELL.cell_id, "0" * 16)]},
     {"cells": [(OTHER.cell_id, BITS)]}, {"same": []}, {"same": [("another", "now", KIND)]},
     {"same": [("another", "now", "no JSON")]},
     {"same": [("another", "later", OTHER_KIND)]},
@@ -115,6 +115,20 @@ def test_a_line_that_its_cells_do_not_show_counts_nothing_and_others_stay(
     assert joined(results) == set()
     add(results, seed=3)
     assert joined(results) == {(source_of(results), KIND, HERE, "now")}
+
+
+def test_a_measured_cell_that_has_other_bits_now_ends_what_a_line_says_of_its_kind_alone(
+    results: Path,
+) -> None:
+    """Else a change that is wanted in one method would make the attested cells of all methods stale."""
+    source, of_other = source_of(results), source_of(results, OTHER.cell_id)
+    shown = {(source, KIND, HERE, "now"), (of_other, OTHER_KIND, HERE, "now")}
+    same = [(before, now, kind) for before, kind, _, now in shown]
+    add(results, same=same, cells=[(CELL.cell_id, BITS), (OTHER.cell_id, BITS)])
+    assert joined(results) == shown
+    filled(results, measured(OTHER, ~RIGHT))
+    assert joined(results) == {(source, KIND, HERE, "now")}
+    assert (Attestations.read(results).steps, Attestations.read(results).cells) == (1, 2)
 
 
 def test_a_measured_cell_has_the_code_of_before_or_the_new_one(results: Path) -> None:

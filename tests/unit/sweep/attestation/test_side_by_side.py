@@ -495,14 +495,12 @@ def test_a_corruption_is_shown_by_its_images_except_in_streams_that_make_them_as
     ])  # fmt: skip
     side: Any = SimpleNamespace(send=lambda *ask, **more: None, receive=lambda: next(answers))
     way = SideBySide(tmp_path, [side, side], [tmp_path, tmp_path])
-    data = {"cell": {**cell.to_json(), "corruption": corruption}}
+    cell = replace(cell, corruption=corruption)
+    data = {"cell": cell.to_json()}
     record: Any = SimpleNamespace(
-        data=data,
-        attested=False,
-        attestations=Attestations(),
-        result=SimpleNamespace(seconds=1.0),
-        cell_id="",
-    )
+        data=data, attested=False, attestations=Attestations(), cell_id="",
+        result=SimpleNamespace(seconds=1.0, cell=cell),
+    )  # fmt: skip
     group = Group(("then", "now", stratum_of(data["cell"]), ""), frozenset([fog]), (record,))
     assert [each.changed for each in way.possible([group], Outcome())] == [{fog, f"{fog}{OLD}"}]
     assert bool(way.missing()) == (corruption == "ccc")
