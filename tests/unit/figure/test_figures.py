@@ -36,7 +36,7 @@ from ttabench_methods.bn_stats import BNStats
 from ttabench_methods.quantile import Quantile, QuantilePaper
 from ttabench_methods.quantile import quantile_index as quantile_index_of
 from ttabench_methods.quantile.figures import (
-    bad_start,
+    bad_start_on_images,
     informative_quantiles,
     loss_vs_mse,
     pipeline,
@@ -321,7 +321,7 @@ def test_a_network_that_sees_its_images_otherwise_is_warned_of(
 
 LOOK = {
     "pipeline": lambda bench: pipeline.figure(),
-    "bad-start": lambda bench: bad_start.figure(bench, epochs=1),
+    "bad-start": lambda bench: bad_start_on_images.figure(bench, epochs=1),
     "quantile-index": lambda bench: quantile_index.figure(),
     "quantile-field": lambda bench: quantile_field.figure(epochs=20),
     "six-blobs": lambda bench: six_blobs.figure(epochs=200),
@@ -403,8 +403,8 @@ def test_the_gradient_goes_back_to_the_decorruptor_and_nowhere_else() -> None:
 
 
 def test_from_a_bad_start_the_loss_falls_and_the_classes_do_not_come_back(bench: ClassifierAndData) -> None:
-    good, bad = bad_start.compute(bench, severity=1, epochs=6)
-    assert (good.start, bad.start) == tuple(bad_start.STARTS)
+    good, bad = bad_start_on_images.compute(bench, severity=1, epochs=6)
+    assert (good.start, bad.start) == tuple(bad_start_on_images.STARTS)
     assert falls(good.loss, 0.3)
     assert falls(bad.loss, 0.3)
     assert falls(good.mse, 0.3)
