@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ttabench.errors import UserError
+from ttabench.provenance.staleness import attested_note
 from ttabench_reports import page
 from ttabench_reports.evidence.report import Report
 from ttabench_reports.formats import csv_files
@@ -40,6 +41,7 @@ def build(paths: Sequence[Path | str], out: Path) -> list[Path]:
         costs=entries.COSTS,
         several_seeds=any(entry.row.about["seeds"] > 1 for entry in listed),
         folders=[joined_folders.about(folder, repeats) for folder in read],
+        attested=attested_note(report.kept.get("attested", ())),
         csv=CSV,
         data=details.details(report, cells=False, pages={one.line.number: one.page for one in listed}),
         title="Leaderboard",

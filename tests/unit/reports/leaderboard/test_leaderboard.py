@@ -22,7 +22,8 @@ from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
-from ttabench.store import Store
+from ttabench.provenance.staleness import code_now
+from ttabench.store import Store, attestations
 from ttabench_reports import leaderboard
 from ttabench_reports.cells import load
 from ttabench_reports.evidence.gains_and_costs import costs
@@ -273,6 +274,25 @@ def test_stale_folders_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     texts = [t for _, t in Rows((tmp_path / "site" / "index.html").read_text()).tables[-1]["rows"][1][1]]
     assert texts[1] == "stale"
     assert f"{other_code.CHANGED} changed" in (tmp_path / "site" / "a.html").read_text()
+
+
+def test_attested_cells_are_fresh_and_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        other_code.changed(patch)
+        path = folder(tmp_path / "a", results({"source": 0.5, "tent": 0.7}))
+    shown, *others = [
+        each for each in Store.at(path).latest().values() if each.data["cell"]["method"] == "tent"
+    ]
+    assert (shown.stale, len(others)) == (True, 1)
+    attestations.append(
+        path, way="measured again", seed=1, environment=shown.environment, refused=[], operations=[],
+        same=[(shown.source, code_now(shown.data).source, attestations.stratum_of(shown.data["cell"]))],
+        cells=[(shown.cell_id, attestations.digest(shown.result.correct))], executed=[], accepted=[],
+        shown_on={}, written=0.0,
+    )  # fmt: skip
+    table = built(tmp_path / "site", path).set_index("method")
+    assert table["state"].fillna("").to_dict() == {"tent": "", "source": "stale"}
+    assert (tmp_path / "site" / "index.html").read_text().count("2 cells are attested: the code changed") == 1
 
 
 @pytest.fixture
