@@ -19,6 +19,7 @@ source:statistics   statistics of source images per location
 
 In the cells, features of the source are random numbers, as many as the method asks for, and its other
 statistics come from `--source` images. A method that asks for these needs the larger one of the two lines.
+RMT and DPCore read source images in batches of a size of their own, and get one such batch at least.
 
 Printed per cell: peak of the resident memory of the process (host), its peak before the method is made
 (network), peak of torch on a GPU (device), images of backward passes, seconds, and the reason where it
@@ -73,10 +74,10 @@ COLUMNS = (
     ("seconds", 7, ".0f"),
 )  # fmt: skip
 OPEN: dict[str, dict[str, Any]] = {
-    "deyo": {"plpd_limit": -1.0}, "poem": {"delayed_start": 0}, "rmt": {"warmup_images": 0},
+    "deyo": {"plpd_limit": -1.0}, "poem": {"delayed_start": 0}, "rmt": {"warmup_images": 64},
 }  # fmt: skip
-"""Settings of methods that would leave random images out of their update; and of RMT, whose warm-up on 50,000
-images takes hours. A step of it has fewer images than an update on a batch."""
+"""Settings of methods that would leave random images out of their update. RMT makes one step of its warm-up,
+which takes hours on all 50,000 images; a step needs the same memory as all of them."""
 
 
 class Bottleneck(nn.Module):
@@ -202,7 +203,8 @@ def one(arch: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     before, started = host_peak(), time.perf_counter()
     problem = ""
     try:
-        source = StandIn(lambda: images(options.source, 1).images, needs, options.device)
+        whole = max(options.source, getattr(config, "source_batch_size", 0))
+        source = StandIn(lambda: images(whole, 1).images, needs, options.device)
         torch.manual_seed(0)
         method = cls(classifier, config)
         method.prepare(source)

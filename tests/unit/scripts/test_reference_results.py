@@ -55,7 +55,9 @@ THREE = ("gaussian_noise", "defocus_blur", "contrast")
 FIVE = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 WILD = [name for name in FOLDERS if name.startswith("wild-")]  # the methods of the presets
 SOME = ("unknown-real-cifar10", "newer-real-cifar10-resnet20")  # some methods, for one question
-OF_QUANTILE = [name for name in FOLDERS if name.startswith(("ladder-", "settings-"))]  # on the page of it
+LADDERS = [name for name in FOLDERS if name.startswith("ladder-")]
+SETTINGS = [name for name in FOLDERS if name.startswith("settings-")]
+OF_QUANTILE = (*LADDERS, *SETTINGS)  # on the page of quantile matching, under extra corruptions
 COSTS = "costs-digits-c"  # times on a quiet machine, of one corruption
 NEWER = ("rmt", "note", "adacontrast", "tea", "asr", "rem", "dpcore", "spa")  # in a section of the page
 FORMS = ("quantile_strict", "quantile_selected")  # not measured yet
@@ -97,8 +99,10 @@ def test_a_sweep_file_is_one_of_the_fifteen_corruptions_at_severity_5(file: Path
     grid = make_grid({**DEFAULTS, **read_sweep_file(file)})
     if script.folder(file) == "imagenet-500":
         assert grid.corruptions == THREE
-    elif script.folder(file) in OF_QUANTILE:  # settings were chosen on them
-        assert set(grid.corruptions) <= set(EXTRA_CORRUPTIONS)
+    elif script.folder(file) in LADDERS:
+        assert grid.corruptions == EXTRA_CORRUPTIONS
+    elif script.folder(file) in SETTINGS:
+        assert grid.corruptions == ("speckle_noise", "gaussian_blur")
     elif script.folder(file) == COSTS:
         assert grid.corruptions == ("fog",)
     elif file.stem.startswith("wild-mixed-"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cases import each
-from tests.unit.stored_results import CELL, filled, measured
+from tests.unit.stored_results import CELL, attest, filled, measured
 from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
 from ttabench.provenance.staleness import REFERENCES
@@ -51,12 +51,8 @@ def source_of(folder: Path, cell_id: str = CELL.cell_id) -> str:
 
 def add(folder: Path, **of: Any) -> None:
     """A line that shows TENT with the code "now" by its own cell, but for what is given."""
-    line: dict[str, Any] = {
-        "way": "measured again", "seed": 1, "environment": {}, "same": [(source_of(folder), "now", KIND)],
-        "refused": [], "cells": [(CELL.cell_id, BITS)], "operations": [], "executed": [], "accepted": [],
-        "shown_on": {}, "written": 0.0,
-    }  # fmt: skip
-    append(folder, **line | of)
+    own = {"same": [(source_of(folder), "now", KIND)], "cells": [(CELL.cell_id, BITS)]}
+    attest(folder, **own | of)
 
 
 def joined(folder: Path) -> set[tuple[str, str, str, str]]:

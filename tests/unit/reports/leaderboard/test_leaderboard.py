@@ -17,13 +17,14 @@ from tests.cases import each
 from tests.unit import other_code
 from tests.unit.conftest import Run
 from tests.unit.reports.page.test_page import HOSTILE, Rows
-from tests.unit.stored_results import CELL, Right, fill, measured
+from tests.unit.stored_results import CELL, Right, attest, fill, measured
 from ttabench.cell import Cell, Result
 from ttabench.cell.protocol import Protocol
 from ttabench.errors import UserError
 from ttabench.provenance import current_code
 from ttabench.provenance.staleness import code_now
-from ttabench.store import Store, attestations
+from ttabench.store import Store
+from ttabench.store.attestations import digest, stratum_of
 from ttabench_reports import leaderboard
 from ttabench_reports.cells import load
 from ttabench_reports.evidence.gains_and_costs import costs
@@ -284,11 +285,9 @@ def test_attested_cells_are_fresh_and_said_once(tmp_path: Path, monkeypatch: pyt
         each for each in Store.at(path).latest().values() if each.data["cell"]["method"] == "tent"
     ]
     assert (shown.stale, len(others)) == (True, 1)
-    attestations.append(
-        path, way="measured again", seed=1, environment=shown.environment, refused=[], operations=[],
-        same=[(shown.source, code_now(shown.data).source, attestations.stratum_of(shown.data["cell"]))],
-        cells=[(shown.cell_id, attestations.digest(shown.result.correct))], executed=[], accepted=[],
-        shown_on={}, written=0.0,
+    attest(
+        path, environment=shown.environment, cells=[(shown.cell_id, digest(shown.result.correct))],
+        same=[(shown.source, code_now(shown.data).source, stratum_of(shown.data["cell"]))],
     )  # fmt: skip
     table = built(tmp_path / "site", path).set_index("method")
     assert table["state"].fillna("").to_dict() == {"tent": "", "source": "stale"}
