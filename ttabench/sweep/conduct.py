@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def run_cells(
     with ExitStack() as stack:
         claims = stack.enter_context(WorkClaims(store.root, "sweep"))
         for folder in store.linked_to():  # so that no merge there replaces what is written now
-            with suppress(UserError), stack.enter_context(WorkClaims(folder, "sweep")).alone("plan"):
+            with stack.enter_context(WorkClaims(folder, "sweep")).alone("plan"):
                 pass
         claims.sweep_up()  # what killed processes left
         if begun is None:

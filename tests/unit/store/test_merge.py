@@ -14,7 +14,7 @@ from ttabench.cell import Result, canonical
 from ttabench.errors import UserError
 from ttabench.store import Record, Store
 from ttabench.sweep import conduct
-from ttabench.system.work_claims import WorkClaims
+from ttabench.system.work_claims import FOLDER, WorkClaims
 
 
 @pytest.fixture
@@ -75,11 +75,19 @@ def test_a_folder_with_linked_cells_and_the_one_that_has_them_see_each_others_sw
     linked.cells.symlink_to(store.cells)
     with WorkClaims(store.root, "sweep"), pytest.raises(UserError, match="while a sweep runs there"):
         linked.merge()
-    monkeypatch.setattr(conduct, "make_agenda", lambda *_: store.merge())  # in the middle of a sweep
-    output = ttabench("sweep", *SMALL, "--out", linked.root, "--extend")
+    with monkeypatch.context() as patched:
+        patched.setattr(conduct, "make_agenda", lambda *_: store.merge())  # in the middle of a sweep
+        output = ttabench("sweep", *SMALL, "--out", linked.root, "--extend")
     assert f"{store.root} cannot be merged while a sweep runs there" in output.err.replace("\n", " ")
     assert len([*store.cells.iterdir()]) == 3
     assert linked.merge()
+    shards = {shard.name: shard.read_bytes() for shard in store.cells.iterdir()}
+    (store.root / FOLDER).rename(tmp_path / "processes")  # a merge there would not see the sweep
+    (store.root / FOLDER).symlink_to(tmp_path / "processes")
+    output = ttabench("sweep", *SMALL, "--out", linked.root, "--extend", "--overwrite", "always")
+    assert output.code == 2
+    assert f"{store.root / FOLDER} is a link" in output.err.replace("\n", " ")
+    assert {shard.name: shard.read_bytes() for shard in store.cells.iterdir()} == shards
 
 
 def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
