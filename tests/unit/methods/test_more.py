@@ -656,18 +656,18 @@ def test_memo_steps_are_those_of_its_optimiser(
         weight_decay=0.1,
         optimizer=optimizer,  # type: ignore[arg-type]
     )
-    method = ready(MEMO(tiny["GN CNN"], config))
-    twin = copy.deepcopy(tiny["GN CNN"]).requires_grad_(True)
+    net = tiny["GN CNN"].double()  # in float32, the rounding of other layouts of images grows with each step
+    method = ready(MEMO(net, config))
+    twin = copy.deepcopy(net).requires_grad_(True)
     kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
     reference = kind(twin.parameters(), lr=1e-3, weight_decay=0.1)
-    x = images(1, seed=8)
+    x = images(1, seed=8).double()
     for _ in range(2):
         reference.zero_grad()
         memo.marginal_entropy(twin(x.repeat(2, 1, 1, 1))).backward()
         reference.step()
-    plain = tiny["GN CNN"](x)
-    assert (plain - twin(x)).abs().max() > 1e-3
-    assert torch.allclose(method.adapt(x), twin(x), atol=1e-4)
+    assert (net(x) - twin(x)).abs().max() > 1e-3
+    assert torch.allclose(method.adapt(x), twin(x), atol=1e-10)
 
 
 @pytest.mark.parametrize("quirks", [False, True])
