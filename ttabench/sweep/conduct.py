@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from ttabench.sweep.hand_over import hand_over
 from ttabench.sweep.loggers import open_loggers
 from ttabench.sweep.options_to_grid import device_memory, executor_setup, warn_of_gpu_options
 from ttabench.sweep.other_sweeps import with_other_code
+from ttabench.sweep.plan import Planned
 from ttabench.sweep.progress.follow import follow
 from ttabench.sweep.progress.outlook import outlook
 from ttabench.sweep.progress.training import train_all
@@ -90,8 +91,7 @@ def run_cells(
               :func:`ttabench.sweep.hand_over.hand_over` gives as its start.
     """
     console, draft = console_of_errors(), make_draft(grid, options, extend=extend)
-    out, shard, missing = draft.out, draft.shard, draft.untrained
-    setup, memory = executor_setup(options), device_memory(options)
+    setup, memory, first = executor_setup(options), device_memory(options), begun is None
     engine, logs = open_engine(str(options["executor"]), setup), logs_of(setup)
     warn_of_gpu_options(options, engine.device)
     here = own_gpu(engine.device if options["executor"] == "local" else pick_device("auto"))
@@ -100,24 +100,13 @@ def run_cells(
     if options["executor"] == "local":
         for precision in {item.cell.protocol.precision for item in whole}:
             check_precision(precision, here)
-    store = Store(out)
+    store = Store(draft.out)
     store.make_folder(draft.fields, extend=draft.extend)
-    asked: Path | None = None
     with ExitStack() as stack:
-        claims = stack.enter_context(WorkClaims(store.root, "sweep"))
-        for folder in store.linked_to():  # so that no merge there replaces what is written now
-            with stack.enter_context(WorkClaims(folder, "sweep")).alone("plan"):
-                pass
-        claims.sweep_up()  # what killed processes left
-        if begun is None:
-            with claims.alone("plan"):  # of two sweeps that start together, one joins the other
-                store.join(draft.fields, extend=draft.extend)
-                asked = keep(draft.file, out)
-            claims.forget_losses()
-            stack.callback(claims.forget_losses)
-            _greet(claims, console)
+        claims = _claim(store, stack)
+        asked = _join(draft, store, claims, stack, console) if first else None
         loggers = stack.enter_context(open_loggers(split_list(str(options["log"])), store.root))
-        trains = bool(missing) and not all(item.unmet for item in whole)
+        trains = bool(draft.untrained) and not all(item.unmet for item in whole)
         if trains:
             with claims.alone("training", _waiting(console, "it trains source classifiers")):
                 trainer = open_engine(str(options["executor"]), replace(setup, limits=NO_LIMITS))
@@ -127,67 +116,89 @@ def run_cells(
             with claims.alone("pace", _waiting(console, "it measures compute ratios")):
                 whole = draft.cells(sources, draft.ratios(here, console.print))
         loggers.expect(item.cell for item in whole)
-        planned = take_shard(whole, shard)
+        planned = take_shard(whole, draft.shard)
         start = sizes(store.root) if begun is None else begun
         agenda = make_agenda(planned, store, draft.overwrite, draft.scores)
-        if draft.recompute and begun is None:
+        if draft.recompute and first:
             from ttabench.run.recomputing import check_networks
 
             check_networks(agenda.todo)
         command: tuple[str, ...] = ()
         if asked and engine.by_command and agenda.todo:
-            command = hand_over(asked, options, shard, start, logs, setup.folder)
+            command = hand_over(asked, options, draft.shard, start, logs, setup.folder)
         like = CellGroup(
             (), store.root.absolute(), engine.device, memory, draft.scores, tuple(start.items()), command,
             per_gpu=engine.per_gpu, recompute=draft.recompute, folders=tuple(opened_folders.items()),
         )  # fmt: skip
         groups = make_groups(agenda.todo, planned, like, engine.workers)
-        if begun is None:
+        if first:
             with claims.alone("plan"):
                 store.write_plan(plan_rows(whole), extend=draft.extend)
                 record_not_applicable(agenda.not_applicable, store, draft.overwrite)
-        if shard != WHOLE:
-            console.print(
-                f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
-            )
-        for line in outlook(draft.sweep, agenda, store):
+        for line in (*_slice(draft.shard, planned, whole), *outlook(draft.sweep, agenda, store)):
             console.print(line)
         running = run(
             groups, store, engine.run, engine.workers, claims=claims, start=start, fail_fast=fail_fast,
-            patience=math.inf if begun is None else SILENT + 10,
+            patience=math.inf if first else SILENT + 10,
         )  # fmt: skip
         try:
             with closing(running) as events:
                 failed = agenda.failed + follow(events, groups, engine.workers, loggers)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
-            anew = "begins again, because of --overwrite always"
-            then = anew if draft.overwrite == "always" else "goes on from there"
-            kept = f"What is finished is stored in {printable(str(out))}"
-            console.print(f"\nInterrupted. {kept}; the same command {then}.")
+            console.print(_interrupted(draft))
             raise
         finally:
-            if begun is None:
+            if first:
                 write_readme(store)
-    again = agenda.todo if begun is None and draft.overwrite in ("stale", "always") else ()
+    again = agenda.todo if first and draft.overwrite in ("stale", "always") else ()
     return Finished(
-        store, frozenset(item.cell.cell_id for item in planned), failed, shard, len(whole),
+        store, frozenset(item.cell.cell_id for item in planned), failed, draft.shard, len(whole),
         with_other_code(again, store, start),
     )  # fmt: skip
+
+
+def _claim(store: Store, stack: ExitStack) -> WorkClaims:
+    """The claims of this sweep, also in the folder that has its shards, so that no merge replaces them."""
+    claims = stack.enter_context(WorkClaims(store.root, "sweep"))
+    for folder in store.linked_to():
+        with stack.enter_context(WorkClaims(folder, "sweep")).alone("plan"):
+            pass  # a merge there has ended
+    claims.sweep_up()  # what killed processes left
+    return claims
+
+
+def _join(draft: Draft, store: Store, claims: WorkClaims, stack: ExitStack, console: Console) -> Path:
+    """Make a sweep one of its folder, and name the others that run there. Returns the sweep file it keeps."""
+    with claims.alone("plan"):  # of two sweeps that start together, one joins the other
+        store.join(draft.fields, extend=draft.extend)
+        kept = keep(draft.file, draft.out)
+    claims.forget_losses()
+    stack.callback(claims.forget_losses)
+    if others := claims.others("sweep"):
+        where = ", ".join(lease.where for lease in others)
+        # Whether a process of another machine lives is known only after a while.
+        verb = "runs" if any(lease.here for lease in others) else "may run"
+        console.print(f"Another sweep {verb} in this folder ({where}). This one takes cells that are free.")
+    return kept
+
+
+def _slice(shard: Shard, planned: Sequence[Planned], whole: Sequence[Planned]) -> Iterator[str]:
+    """One line on the slice that this process measures, if it is one."""
+    if shard != WHOLE:
+        yield f"Slice {shard[0] + 1} of {shard[1]}: {len(planned)} of the {counted(len(whole), 'cell')}."
+
+
+def _interrupted(draft: Draft) -> str:
+    anew = "begins again, because of --overwrite always"
+    then = anew if draft.overwrite == "always" else "goes on from there"
+    kept = f"What is finished is stored in {printable(str(draft.out))}"
+    return f"\nInterrupted. {kept}; the same command {then}."
 
 
 def check_precision(precision: str, device: str) -> None:
     """Raises UserError for a precision that the device does not have: each of its cells would fail."""
     with matrix_products(precision, device):
         pass
-
-
-def _greet(claims: WorkClaims, console: Console) -> None:
-    """Name other sweeps that run in the folder."""
-    if others := claims.others("sweep"):
-        where = ", ".join(lease.where for lease in others)
-        # Whether a process of another machine lives is known only after a while.
-        verb = "runs" if any(lease.here for lease in others) else "may run"
-        console.print(f"Another sweep {verb} in this folder ({where}). This one takes cells that are free.")
 
 
 def _train(draft: Draft, trainer: Engine, console: Console, logs: Path) -> None:
