@@ -168,11 +168,7 @@ class _Line:
         for cell, bits in self.cells:
             try:
                 kind = self._kind(stratum_of(held[cell].cell))
-            except (
-                KeyError,
-                TypeError,
-                AttributeError,
-            ):  # it is not there, or is no cell
+            except (KeyError, TypeError, AttributeError):  # it is not there, or is no cell
                 return
             of_cells.add((held[cell].source, kind))
             if bits != digest(held[cell].correct):
