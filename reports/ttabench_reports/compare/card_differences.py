@@ -99,8 +99,8 @@ def _unequal(before: Card, after: Card, whole: bool, prefix: str = "") -> Iterat
             continue
         if not whole and (key not in before or key not in after or str(one) == str(other)):
             continue
-        if isinstance(one, dict) or isinstance(other, dict):
-            parts = [part if isinstance(part, dict) else {} for part in (one, other)]
+        parts = [{} if part is None else part for part in (one, other)]
+        if all(isinstance(part, dict) for part in parts):
             yield from _unequal(parts[0], parts[1], whole, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", _text(before, key), _text(after, key)

@@ -90,6 +90,13 @@ def test_csv_files_differ_in_every_column_that_says_how_a_cell_was_measured(tmp_
     assert diff(before, frame).differences == ()
 
 
+def test_versions_that_are_no_pairs_are_compared_as_text() -> None:
+    frame = cells(("tent",), ("cct",), corruptions=("fog",)).assign(versions="torch 2.6.0 by hand")
+    (difference,) = diff(frame.assign(versions="by hand, torch 2.6.0, patched"), frame).differences
+    assert (difference.key, difference.before) == ("versions", "by hand, torch 2.6.0, patched")
+    assert '"torch": "2.6.0"' in difference.after
+
+
 def test_the_words_for_no_difference_name_only_what_both_sides_hold() -> None:
     frame = cells(("tent",), ("cct",), corruptions=("fog",), accuracy=lambda row: 75.0)
     worse = frame.assign(accuracy=70.0)

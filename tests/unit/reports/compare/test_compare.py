@@ -438,8 +438,11 @@ def test_a_gate_with_nothing_to_compare_does_not_pass(status: tuple[str, str]) -
     """Also where the candidate alone has numbers."""
     frame = cells(("tent",))
     sides = [spoil(frame, one, "died") if one else frame for one in status]
-    with pytest.raises(UserError, match="no cell has a number on both sides"):
+    with pytest.raises(UserError, match="no cell has a number on both sides") as raised:
         compare(*sides)
+    in_cells = f"in {len(frame)} cells"
+    last = f"{0 if status[1] else len(frame)} numbers {in_cells}"
+    assert f"baseline has 0 numbers {in_cells}, the candidate has {last}; there is" in str(raised.value)
 
 
 def test_one_number_on_both_sides_is_something_to_compare_and_lost_ones_still_fail() -> None:
