@@ -221,7 +221,7 @@ def unknown(kind: str, name: str, valid: Iterable[str], see: str = "") -> Unknow
         rest = f"Valid: {', '.join(choices) or 'none'}."
     else:
         rest = f"See {see}." if see else f"There are {len(choices):,} names."
-    return UnknownName(f"unknown {kind} '{shortened(name)}'{hint} {rest}")
+    return UnknownName(f"unknown {kind} '{one_line(shortened(name))}'{hint} {rest}")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ def check_folder(folder: Path) -> None:
     try:
         if (folder / "sweep.json").exists():
             raise UserError(f"--out {printable(str(folder))} is a results folder; choose another --out.")
-        whole = folder.resolve()
+        whole = Path(os.path.realpath(folder))  # `resolve` fails for a link to itself
         if whole.name in ("cells", "running") and (whole.parent / "sweep.json").exists():
             raise UserError(
                 f"--out {printable(str(folder))} is a part of a results folder; choose another --out."

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from ttabench.errors import UserError
-from ttabench.system.files import replace_file
+from ttabench.system.files import read_plain, replace_file
 from ttabench.system.work_claims import WorkClaims
 
 FACTS = "paper.json"
@@ -48,10 +48,10 @@ class PageFacts:
 
     @classmethod
     def of(cls, folder: Path) -> PageFacts:
-        """Those that the folder has. Raises UserError where their file is damaged."""
+        """Those that the folder has. Raises UserError where their file is damaged, or a link or a pipe."""
         file = folder / FACTS
         try:
-            held = json.loads(file.read_text(encoding="utf-8"))
+            held = json.loads(read_plain(file))
             facts = convert(held, cls)
             if more := held.keys() - asdict(facts).keys():
                 raise ValueError(more)

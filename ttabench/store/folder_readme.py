@@ -10,7 +10,7 @@ from shlex import quote
 from ttabench.errors import UserError, printable
 from ttabench.store.contents import Contents, facts
 from ttabench.store.results_folder import Store
-from ttabench.system.files import replace_file
+from ttabench.system.files import read_plain, replace_file
 
 NAME = "README.md"
 MARK = "<!-- ttabench writes this file anew after each sweep; a file without this line is left alone -->"
@@ -32,7 +32,7 @@ def write_readme(store: Store) -> Path | None:
     try:
         if not store.manifest.is_file():
             return None
-        if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        if path.exists() and MARK.encode() not in read_plain(path):
             return None
         text = readme(Contents.of(store.latest_as(facts, quick=True).values()), store.root.resolve().name)
         replace_file(path, text.encode())

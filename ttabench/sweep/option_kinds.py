@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ttabench.errors import UserError, shortened, unknown
+from ttabench.errors import UserError, one_line, shortened, unknown
 
 Schema = dict[str, Any]
 NAME = r"[^,\[\]]+(\[[^\[\]]*\])?"  # of a method, perhaps with settings, of a dataset or an architecture
@@ -31,7 +31,7 @@ def spelled(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f'"{shortened(value)}"'
+        return f'"{one_line(shortened(value))}"'
     if isinstance(value, list):
         return shortened(f"[{', '.join(map(spelled, value))}]")
     return "a table" if isinstance(value, dict) else str(value)

@@ -43,6 +43,7 @@ def read_sweep_file(path: Path) -> dict[str, Any]:
     """The options in a TOML file, as texts, and its rules as tables of options. Raises UserError."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        str(data)  # a hexadecimal number of thousands of digits has no decimal text
     except OSError as problem:
         raise UserError(f"--config {path} cannot be read ({problem.strerror}).") from None
     except ValueError as problem:  # also of a number with thousands of digits

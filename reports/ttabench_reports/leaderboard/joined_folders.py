@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -100,7 +101,7 @@ def read(paths: Sequence[Path | str]) -> list[Folder]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """The last parts of the paths, as many as make them differ. Raises UserError for a path given twice."""
-    whole = [path.resolve().parts for path in paths]
+    whole = [Path(os.path.realpath(path)).parts for path in paths]  # `resolve` fails for a link to itself
     if twice := next((path for n, path in enumerate(paths) if whole.index(whole[n]) < n), None):
         raise UserError(f"{twice} is named twice; name each folder once.")
     names = []

@@ -12,11 +12,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ttabench.system.files import check_plain, read_plain
 from ttabench_reports.formats import latex
 from ttabench_reports.formats.files import write_text
 from ttabench_reports.page.render import filled
@@ -65,7 +67,11 @@ def write(
     facts  scale, stands, nets, missing, left_out, figures, drawn, recipes, notes: see
            `ttabench.paper.page_facts.PageFacts`.
     other_images   a fact too: the datasets in place of the paper's whose names do not speak of it.
+
+    Raises UserError, before anything is written, where a picture of the folder is a link or a pipe.
     """
+    for name, kind in product(WORDS, ("png", "pdf")):  # the page would hold the file of a link
+        check_plain(to / "figures" / f"{name}.{kind}")
     small = facts.get("scale", 1) < 1
     about = {name: facts.get(name, {}) for name in ("stands", "nets", "missing")}
     ours, timed = (Ours(each, **about, partial=small) for each in (cells, runtime))
@@ -178,7 +184,7 @@ def _figures(known: Mapping[str, str], words: Mapping[str, str], to: Path) -> li
         file = to / "figures" / f"{name}.png"
         address = ""
         if not why and file.exists():
-            address = f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}"
+            address = f"data:image/png;base64,{base64.b64encode(read_plain(file)).decode()}"
         shown.append((words[name], address, why or "the picture is not in the folder"))
     return shown
 

@@ -19,6 +19,9 @@ from tests.unit.cli.test_views import results as results  # the fixture
 from tests.unit.conftest import Run
 from ttabench import registry
 from ttabench.cli import _facts, command
+from ttabench.errors import UserError
+from ttabench.store import Store
+from ttabench.sweep.attestation.side_by_side import side_by_side
 from ttabench.sweep.option_table import OPTIONS
 from ttabench.system.cores import ONE_NUMPY_THREAD
 
@@ -210,6 +213,27 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert "\x1b" not in output.err
     assert len(output.err) < 400
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_to_itself_is_one_sentence(
+    ttabench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    for arguments in (
+        ("report", results, "--out", "loop"),
+        ("leaderboard", results, "--out", "loop/site"),
+        ("leaderboard", results, "loop"),
+        ("figure", "pipeline", "--out", "loop"),
+        ("paper", "--only", "pipeline", "--out", "loop"),
+        ("status", "loop"),
+    ):
+        output = ttabench(*arguments)
+        assert (output.code, output.out, output.err.count("\n")) == (2, "", 1), output
+        assert "loop" in output.err
+    store = Store.at(results)
+    with pytest.raises(UserError, match="loop has no ttabench"), side_by_side(store, Path("loop")):
+        pass
 
 
 @each("verb", VERBS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -543,6 +544,26 @@ def test_the_page_has_what_was_drawn_and_why_the_rest_is_missing(
     assert "A rehearsal; its numbers mean nothing." in (out / "tables" / "paper_table1.tex").read_text()
     (out / "paper.json").write_text("{")
     assert "is damaged" in ttabench("paper", "--page", "--out", out).err
+
+
+@each("kind", ["link", "pipe"])
+@each("name", ["paper.json", "figures/tsne.png", "figures/pipeline.pdf"])
+def test_a_page_holds_no_file_from_elsewhere(ttabench: Run, tmp_path: Path, name: str, kind: str) -> None:
+    """A link to a file of whoever makes the page, in a folder of somebody else; a pipe would never end."""
+    out = tmp_path
+    PageFacts(scale=0.01, figures={"tsne": "", "pipeline": ""}).keep(out)
+    (out / "figures").mkdir()
+    (out / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(out / name)
+    else:
+        (out / name).symlink_to(Path(__file__))
+    output = ttabench("paper", "--page", "--out", out)
+    assert (output.code, output.out) == (2, "")
+    assert f"{out / name} is a" in output.err
+    assert "expected a file" in output.err
+    assert not (out / "paper.html").exists()
+    assert not (out / "tables").exists()
 
 
 def drawn_by(ttabench: Run, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[tuple[str, Any]]:

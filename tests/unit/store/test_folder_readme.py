@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,9 @@ def test_a_readme_of_somebody_else_is_left_alone(store: Store) -> None:
     path.write_text(f"old\n{MARK}\n")
     assert write_readme(store) == path
     assert "old" not in path.read_text()
+    path.unlink()
+    os.mkfifo(path)  # which nobody writes to: a sweep would wait for it at its end
+    assert write_readme(store) is None
 
 
 def test_a_folder_that_was_moved_away_is_not_made_again(store: Store) -> None:

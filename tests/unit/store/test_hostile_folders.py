@@ -334,8 +334,13 @@ def test_ratios_of_deep_nesting_or_huge_numbers_are_one_sentence(folder: Path, t
 
 
 @pytest.mark.parametrize(
-    "text", ["x = " + "[" * 50_000, "limit = " + "9" * 10_000, "x = " + "{a=" * 5_000, "limit = 1e999"]
-)
+    "text",
+    [
+        "x = " + "[" * 50_000, "limit = " + "9" * 10_000, "x = " + "{a=" * 5_000, "limit = 1e999",
+        "limit = 0x" + "f" * 5_000, "set.tent.steps = [0x" + "f" * 5_000 + "]", 'scores = "a\\nb"',
+        'workers = "a\\nb"', 'methods = "a\\nb"',
+    ],
+)  # fmt: skip
 def test_a_sweep_file_of_another_kind_is_one_sentence(ttabench: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "sweep.toml").write_text(text)
     output = ttabench("sweep", "--config", tmp_path / "sweep.toml", "--out", tmp_path / "o")

@@ -111,7 +111,7 @@ def side_by_side(store: Store, old: Path, accept_old: bool = False) -> Iterator[
 
     Raises UserError where the checkout has no code that answers.
     """
-    old = old.resolve()
+    old = Path(os.path.realpath(old))  # `resolve` fails for a link to itself
     if not (old / "ttabench" / "provenance" / "operations.py").is_file():
         raise UserError(
             f"{old} has no ttabench that can run side by side; expected a checkout of the commit before the "
