@@ -22,7 +22,7 @@ from ttabench.paper.asked import (
 )
 from ttabench.paper.experiments import Task, stands_for
 from ttabench.paper.measure import measure
-from ttabench.paper.page_facts import FACTS, PageFacts, refuse_two_scales
+from ttabench.paper.page_facts import FACTS, DrawnOf, PageFacts, refuse_two_scales
 from ttabench.paper.ready import with_weights
 from ttabench.registry import figure, view
 from ttabench.sweep.conduct import check_precision, console_of_errors
@@ -113,7 +113,7 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: PageFacts) -> N
     shown    the network and dataset of those that show one; `lacking` says why it is not here, or is "".
     """
     console = console_of_errors()
-    given, why = {}, lacking
+    given, why = DrawnOf(), lacking
     if shown is not None and not lacking:
         try:
             given = _bench(shown, asked, facts)
@@ -123,8 +123,8 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: PageFacts) -> N
         console.print(f"\nFigure {name}")
         settings = [*(SMALL_FIGURES.get(name, ()) if asked.scale < 1 else ())]
         settings += OF_PAPER if "method" in options(figure(name)) else []
-        own = given if name in asked.network_figures else {}
-        of: dict[str, str | list[str]] = {**own, "settings": settings}
+        own = given if name in asked.network_figures else DrawnOf()
+        of: DrawnOf = {**own, "settings": settings}
         files = [asked.out / "figures" / f"{name}.{kind}" for kind in KINDS]
         if facts.drawn.get(name) == of and all(file.exists() for file in files):
             console.print("It was drawn before. To draw it again, delete its files.")
@@ -142,7 +142,7 @@ def _draw(asked: Asked, shown: Task | None, lacking: str, facts: PageFacts) -> N
         facts.keep(asked.out)
 
 
-def _bench(shown: Task, asked: Asked, facts: PageFacts) -> dict[str, str]:
+def _bench(shown: Task, asked: Asked, facts: PageFacts) -> DrawnOf:
     """What ``ttabench figure`` is given for a figure of this network and dataset."""
     ready = with_weights(shown, asked, facts)
     return {

@@ -7,15 +7,26 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import ValidationError, convert
+from msgspec import Meta, ValidationError, convert
 
-from ttabench.errors import UserError
+from ttabench.errors import UserError, plain
 from ttabench.system.files import read_plain, replace_file
 from ttabench.system.work_claims import WorkClaims
 
 FACTS = "paper.json"
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class DrawnOf(TypedDict, total=False):
+    """What a figure was drawn of: options of ``ttabench figure``."""
+
+    arch: str
+    dataset: str
+    device: str
+    checkpoint: str
+    settings: list[str]
 
 
 @dataclass
@@ -30,16 +41,16 @@ class PageFacts:
     missing  the dataset of the paper → why it is not measured.
     left_out the table, network and dataset → why it could not be measured.
     figures  the figure → "" or why it is missing.
-    drawn    the figure → what it was drawn of: options of ``ttabench figure``.
+    drawn    the figure → what it was drawn of.
     """
 
-    scale: float = 1.0
+    scale: Share = 1.0
     stands: dict[str, str] = field(default_factory=dict)
     nets: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     figures: dict[str, str] = field(default_factory=dict)
-    drawn: dict[str, dict[str, str | list[str]]] = field(default_factory=dict)
+    drawn: dict[str, DrawnOf] = field(default_factory=dict)
     recipes: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -51,7 +62,7 @@ class PageFacts:
         """Those that the folder has. Raises UserError where their file is damaged, or a link or a pipe."""
         file = folder / FACTS
         try:
-            held = json.loads(read_plain(file))
+            held = plain(json.loads(read_plain(file)))
             facts = convert(held, cls)
             if more := held.keys() - asdict(facts).keys():
                 raise ValueError(more)

@@ -170,6 +170,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     """
     if not path.exists():
         raise UserError(f"{path} does not exist; expected a results folder or a cells.csv.")
+    if not path.is_file():  # it is read twice, and a pipe can be read once
+        raise UserError(f"{path} is a pipe or a device; expected a results folder or a cells.csv.")
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             header = file.readline()

@@ -103,7 +103,7 @@ def write(
 
 def _caption(name: str, of: Mapping[str, Any]) -> str:
     """What a figure shows, and the network and dataset that it was drawn of, where it shows any."""
-    if not of.get("arch"):
+    if not (of.get("arch") and of.get("dataset")):
         return WORDS[name]
     return f"{WORDS[name]} Drawn of {naming.arch(of['arch'])} on {naming.dataset(of['dataset'])}."
 

@@ -566,6 +566,34 @@ def test_a_page_holds_no_file_from_elsewhere(ttabench: Run, tmp_path: Path, name
     assert not (out / "tables").exists()
 
 
+@each(
+    ("name", "value"),
+    [
+        ("scale", 2), ("scale", 0), ("scale", float("nan")), ("drawn", {"tsne": {"arch": ["cct"]}}),
+        ("drawn", {"tsne": 1}), ("more", {}),
+    ],
+)  # fmt: skip
+def test_facts_of_another_kind_are_damaged(name: str, value: object, tmp_path: Path) -> None:
+    (tmp_path / "paper.json").write_text(json.dumps({**asdict(PageFacts()), name: value}))
+    with pytest.raises(UserError, match=r"paper\.json is damaged"):
+        PageFacts.of(tmp_path)
+
+
+def test_what_a_figure_was_drawn_of_may_lack_its_dataset(ttabench: Run, tmp_path: Path) -> None:
+    PageFacts(figures={"tsne": ""}, drawn={"tsne": {"arch": "cct"}}).keep(tmp_path)
+    assert ttabench("paper", "--page", "--out", tmp_path).code == 0
+
+
+def test_no_text_of_the_facts_steers_who_reads_the_page(ttabench: Run, tmp_path: Path) -> None:
+    evil = "\x1b[2J\u202e<script>"
+    PageFacts(missing={"cifar10-c": evil}, left_out={"a": evil}, figures={"tsne": evil}).keep(tmp_path)
+    assert ttabench("paper", "--page", "--out", tmp_path).code == 0
+    for file in ("paper.html", "tables/paper.tex"):
+        text = (tmp_path / file).read_text()
+        assert not {"\x1b", "\u202e"} & {*text}
+        assert "<script>" not in text or file.endswith("tex")
+
+
 def drawn_by(ttabench: Run, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[tuple[str, Any]]:
     """The figures that a command draws, and what of: options of `ttabench figure`."""
     made: list[tuple[str, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,13 @@ def test_a_cell_in_several_places_counts_once_and_with_its_correctness(
         frame = load.read(order)
         assert sorted(frame["cell_id"]) == sorted({result.cell.cell_id, other.cell.cell_id})
         assert frame.set_index("cell_id").loc[result.cell.cell_id, CORRECT] == result.correct
+
+
+def test_a_pipe_is_no_table(tmp_path: Path) -> None:
+    """It waited for a writer, and took the header of what it wrote away."""
+    os.mkfifo(tmp_path / "cells.csv")
+    with pytest.raises(UserError, match="is a pipe or a device; expected a results folder or a cells"):
+        load.read_csv(tmp_path / "cells.csv")
 
 
 def test_no_column_of_a_csv_file_is_taken_for_what_a_record_holds(tmp_path: Path, result: Result) -> None:
