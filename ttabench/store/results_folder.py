@@ -235,10 +235,15 @@ class Store:
             return self._merge()
 
     def linked_to(self) -> list[Path]:
-        """The other results folder that has the shards, where `cells` is a link to it; else []."""
-        home = Path(os.path.realpath(self.cells)).parent  # its own folder for a link to itself
-        other = home != Path(os.path.realpath(self.root))
-        return [home] if other and (home / "sweep.json").is_file() else []
+        """Where processes are seen by all who have these shards, where `cells` is a link; else [].
+
+        It is the results folder that has them, or the folder of the shards itself where they are in none.
+        """
+        shards = Path(os.path.realpath(self.cells))
+        home = shards.parent  # its own folder for a link to itself
+        if home == Path(os.path.realpath(self.root)) or not shards.is_dir():
+            return []
+        return [home] if (home / "sweep.json").is_file() else [shards]
 
     def _merge(self) -> Path | None:
         old, last = self._shards(), self.latest()

@@ -90,6 +90,23 @@ def test_a_folder_with_linked_cells_and_the_one_that_has_them_see_each_others_sw
     assert {shard.name: shard.read_bytes() for shard in store.cells.iterdir()} == shards
 
 
+def test_two_folders_with_cells_on_another_disk_see_each_others_sweeps(store: Store, tmp_path: Path) -> None:
+    """The shards are in no results folder, as where both links lead to a larger disk."""
+    store.cells.rename(tmp_path / "shards")
+    other = Store(tmp_path / "other")
+    other.root.mkdir()
+    (other.root / "sweep.json").write_bytes(store.manifest.read_bytes())
+    for each in (store, other):
+        each.cells.symlink_to(tmp_path / "shards")
+    (home,) = other.linked_to()  # where a sweep there has a claim too
+    with WorkClaims(home, "sweep"), pytest.raises(UserError, match="while a sweep runs there"):
+        store.merge()
+    before = output(store)
+    assert store.merge()
+    assert output(other) == before
+    assert len([*(tmp_path / "shards").glob("*.jsonl")]) == 1
+
+
 def test_a_sweep_that_starts_during_a_merge_waits_for_its_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
