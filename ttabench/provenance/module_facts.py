@@ -173,10 +173,11 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 def _loaded(tree: ast.Module) -> Iterator[str]:
     """The modules that a text imports by a call with their whole name: ``import_module("a.b")``."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
+        if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
-        name = getattr(node.args[0], "value", None)
+        given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "name")]
+        name = getattr(given[0], "value", None) if given else None
         if called in LOADERS and isinstance(name, str) and name.strip("."):
             yield from () if name.startswith(".") else (name,)
 

@@ -57,8 +57,9 @@ def test_imports_by_a_call_with_the_whole_name_count(new_process: NewProcess) ->
         b"import importlib\nfrom importlib import import_module\nx = importlib.import_module('a.first')\n"
         b"def f(name):\n    return import_module('second'), __import__(\"third\"), import_module(name)\n"
         b"y = import_module('.near', __package__), import_module(''), import_module(), g('fourth')\n"
+        b"z = import_module(name='fifth'), import_module(package='sixth')\n"
     )
-    modules = {"importlib", "importlib.import_module", "a.first", "second", "third"}
+    modules = {"importlib", "importlib.import_module", "a.first", "second", "third", "fifth"}
     assert facts_of(code).imported("") == modules
 
 
