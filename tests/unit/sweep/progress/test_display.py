@@ -202,7 +202,7 @@ def test_the_page_about_time_has_the_same_costs() -> None:
     costs = {name: typical_costs.PER_PASS[name] for name in listed}
     assert {n: costs[n] for n, (low, high) in listed.items() if not low <= costs[n] <= high} == {}
     without = ", ".join(f"`{name}`" for name in sorted(NEW))
-    assert f"There are no reference results of {without}." in " ".join(page.split()).replace(" and ", ", ")
+    assert f"There are no costs of {without}." in " ".join(page.split()).replace(" and ", ", ")
 
 
 def test_what_a_sweep_says_of_costs_is_about_what_was_measured() -> None:
